@@ -1,7 +1,6 @@
 """`python -m zoo answers`: a chat LLM's answers to many questions, as corpora to distil from.
 
-A document is a conversation in the LLM's own chat template. A killed process loses unfinished
-files.
+A document is a conversation in the LLM's own chat template.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def write_answers(
     max_new_tokens: int,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Writes `folder/KIND/answers-NNNN.txt` (KIND: a key of `prompts`); keeps existing files.
+    """Writes `folder/KIND/answers-NNNN.txt` (KIND: a key of `prompts`) and keeps existing files.
     Raises ConfigError if the LLM has no chat template."""
     checks.integer("tokens", max_new_tokens, 1, 4096)
     worker = Worker(engine, max_live=MAX_LIVE, threads=None)

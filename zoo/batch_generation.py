@@ -1,5 +1,4 @@
-"""Generates a chat LLM's texts in large batches, with the TOP largest probabilities of each
-distribution."""
+"""Generates a chat LLM's texts in large batches, with the most probable tokens at each position."""
 
 from __future__ import annotations
 
@@ -23,20 +22,18 @@ __all__ = ["TOP", "BatchGenerator", "Generated", "BatchLimits"]
 
 TOP = 32
 """How many probabilities of each distribution are kept; only their tokens are sampled."""
-# The most texts of a batch; larger batches are no faster.
+# Larger batches are no faster.
 LARGEST_BATCH, LARGEST_BATCH_ON_CPU = 3072, 64
-PREFILL_TEXTS = 512  # texts in one pass over prompts
-# The number of KV slots is rounded up to a multiple of this: attention kernels need aligned masks,
-# and memory is allocated in few sizes.
+PREFILL_TEXTS = 512  # texts in one forward pass over prompts
+# The number of KV slots is a multiple of EXTENT, since attention kernels need aligned masks.
 EXTENT = 64
 CHECKED_EVERY = 16  # tokens; each check for ended texts waits for the device
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """When a batch ends: after `max_new_tokens` of each text, once the share `ended_share` of its
-    texts has an end token, or at the `deadline`, in seconds of the generator's clock. Share and
-    deadline are checked every CHECKED_EVERY tokens."""
+    """When a batch ends: after `max_new_tokens`, once the share `ended_share` of its texts has
+    ended, or at the `deadline`, in seconds of the generator's clock."""
 
     max_new_tokens: int
     ended_share: float = 1.0
@@ -46,10 +43,9 @@ class BatchLimits:
 class Generated(NamedTuple):
     """Texts of a batch, padded on the left so that all new tokens begin in the column `first_new`.
 
-    `ids` (texts, columns): a text, with its end token if it has one, begins in the column `starts`
-    and ends before the column `ends`, both (texts,). `top_ids` int32 and `top_probs` float16
-    (texts, new columns, TOP): the most probable tokens for each new column and their probabilities
-    at temperature 1, descending.
+    `ids` (texts, columns): a text begins in the column `starts` and ends before the column `ends`,
+    both (texts,). `top_ids` int32 and `top_probs` float16 (texts, new columns, TOP): the most
+    probable tokens of each new column and their probabilities at temperature 1, descending.
     """
 
     ids: Tensor
@@ -85,7 +81,7 @@ class BatchGenerator:
             without_cudnn_attention()
 
     def state(self) -> Tensor:
-        """The state of the noise that texts are sampled with."""
+        """The state of the random generator."""
         return self._noise.get_state()
 
     def load_state(self, state: Tensor) -> None:
@@ -93,7 +89,7 @@ class BatchGenerator:
         self._noise.set_state(state.cpu())
 
     def batch_size(self, tokens: int) -> int:
-        """How many texts of `tokens` tokens are generated at once."""
+        """The number of texts in a batch whose texts have `tokens` tokens."""
         shapes = self._forward.shapes
         per_slot = sum(shape.heads * (shape.key_size + shape.value_size) for shape in shapes)
         largest = LARGEST_BATCH if self.device.type == "cuda" else LARGEST_BATCH_ON_CPU
@@ -106,9 +102,8 @@ class BatchGenerator:
     def generate(
         self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], stop: BatchLimits
     ) -> Generated:
-        """Continues each prompt at its own temperature (0: greedy), with tokens sampled from the
-        TOP most probable tokens. A text ends with an end token of the LLM, or when `stop` ends the
-        batch."""
+        """Continues each prompt at its own temperature (0: greedy), sampling from the TOP most
+        probable tokens."""
         width = max(map(len, prompts))
         columns = width + stop.max_new_tokens
         ids, starts = self._left_padded(prompts, columns, width)
@@ -174,9 +169,9 @@ class BatchGenerator:
     def _pass(
         self, ids: Tensor, positions: Tensor, kv: Tensor, first: int, visible: Tensor
     ) -> Tensor:
-        """Logits (texts, V), float32, after the last of the tokens `ids` (texts, width). The tokens
-        are in the slots from `first` on. `visible` (texts, width, extent): the slots that each
-        token sees."""
+        """Logits (texts, V), float32, after the last token of `ids` (texts, width). `first`: the
+        slot of the first token. `visible` (texts, width, extent): the slots that each token sees.
+        """
         width, extent = visible.shape[1:]
 
         def write(layer: int, keys: Tensor, values: Tensor) -> KeysValues:
@@ -186,14 +181,13 @@ class BatchGenerator:
             return layer_kv[0, :, :, :extent], layer_kv[1, :, :, :extent]
 
         hidden = torch.zeros(visible.shape, dtype=self._dtype, device=self.device)
-        # Not -inf: a padded query that sees no slot would become NaN, and so would its stored keys
-        # and values.
+        # Not -inf: a padded query that sees no slot would become NaN.
         mask = hidden.masked_fill_(~visible, torch.finfo(self._dtype).min)[:, None]
         logits = self._forward.over(ids, positions, (mask, mask), write, last_only=True)
         return logits[:, 0].float()
 
     def _sample(self, top: Tensor, order: Tensor, temperature: Tensor) -> Tensor:
-        """One token per text (texts,), from the TOP largest logits `top` and their ids `order`."""
+        """One token per text (texts,). `order`: the ids of the largest logits `top`."""
         # Clamped for greedy texts, whose drawn token is not used.
         p = (top / temperature.clamp(min=0.01)).softmax(-1)
         token_ids = torch.multinomial(p, 1, generator=self._noise)

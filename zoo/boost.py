@@ -1,11 +1,10 @@
 """`python -m zoo boost`: collective boost-tuning of a pool of SSMs (SpecInfer 3.1).
 
-Each SSM is tuned where the SSMs before it fail to predict the LLM, so that together they cover the
-LLM's tokens.
+Each SSM is tuned where the SSMs before it fail to predict the LLM.
 
 There are two ways. `prompts`, as published: a text that an SSM continues exactly as the LLM does is
-dropped for the SSMs after it. `positions`: a position at which an SSM predicts the LLM's token gets
-a small weight for the SSMs after it.
+dropped for later SSMs. `positions`: a position at which an SSM predicts the LLM's token gets a
+small weight for later SSMs.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ __all__ = ["WAYS", "Boosted", "boost", "line"]
 
 WAYS = ("positions", "prompts")
 KINDS = MappingProxyType({"positions": "boosted", "prompts": "boosted-by-prompts"})
-"""The folder in which each way saves its SSMs."""
+"""The folder of the SSMs, by way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boosted:
-    """The result for one SSM of the pool. `before`, `after`: the `coverage` by the complete pool
-    before and after this SSM's tuning, mean over the domains' held-out texts. `texts`: how
-    many texts were checked, 0 for `positions`. `dropped`: how many of these texts an earlier SSM
-    continued like the LLM. `kept`: whether the tuned SSM is used."""
+    """The result for one SSM of the pool. `before`, `after`: the complete pool's `coverage` before
+    and after this SSM's tuning, the mean over the domains' held-out texts. `texts`, `dropped`: the
+    numbers of checked and of dropped texts, 0 for `positions`. `kept`: whether the tuned SSM is
+    used."""
 
     name: str
     distilled: Distilled
@@ -61,8 +60,8 @@ def boost(
     way: str,
     say: Callable[[str], None],
 ) -> list[Boosted]:
-    """Tunes the SSMs in order, until the tuning of an SSM lowers the pool's held-out coverage: that
-    SSM and later ones keep their weights. All SSMs of the pool are saved."""
+    """Tunes the SSMs in order until an SSM's tuning lowers the pool's held-out coverage. That SSM
+    and later SSMs keep their weights. Saves all SSMs of the pool."""
     checks.choice("by", way, WAYS)
     models = {recipe.name: _Member.of(folder, teaching) for recipe, folder in pool}
     members: list[_Member] = []
@@ -100,7 +99,7 @@ def boost(
 
 
 def line(one: Boosted) -> str:
-    """How one SSM's tuning changed the pool's coverage, as a line."""
+    """A line about one SSM's tuning."""
     best = max(value for name, value in one.after.items() if name != "union")
     end = "" if one.kept else "; it and those behind it stay as they were"
     note = f", {one.dropped} of {one.texts} texts dropped before" if one.texts else ""
@@ -112,7 +111,7 @@ def line(one: Boosted) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """An SSM of the pool. `continued`: whether it continues a text like the LLM, cached."""
+    """An SSM of the pool. `continued`: caches whether the SSM continues a text like the LLM."""
 
     model: nn.Module
     weights: str
@@ -139,8 +138,7 @@ def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[s
 
 @dataclass
 class _Drops:
-    """Selects the texts that none of the `earlier` SSMs continues like the LLM, and counts all
-    texts and the dropped texts."""
+    """Selects the texts that no `earlier` SSM continues like the LLM."""
 
     earlier: Sequence[_Member]
     seen: int = 0

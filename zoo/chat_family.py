@@ -1,7 +1,7 @@
 """`python -m zoo chat-family`: SSMs (small speculative models) for a chat LLM, in minutes on a GPU.
 
-The LLM writes conversations for a part of the time. Then the students, SSMs of one shape that share
-an embedding, learn the LLM's distributions together. An interrupted run can be resumed.
+First the LLM writes conversations. Then the students, SSMs of one shape that share an embedding,
+learn the LLM's distributions together.
 """
 
 from __future__ import annotations
@@ -53,26 +53,24 @@ FAMILY: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "ssm-text": ("text",),
     }
 )
-"""The students, each with its own kinds of question. For a student without kinds of its own, all
-kinds have equal weight."""
-# For a student that has its own kinds: OTHER_KIND is the weight of questions of other kinds,
-# ANY_KIND the weight of questions that the LLM wrote, which may be of any kind.
+"""The students, each with its own kinds of question. For a student without own kinds, all kinds
+have equal weight."""
+# For a student with own kinds: the weight of other kinds, and of questions that the LLM wrote.
 OTHER_KIND, ANY_KIND = 0.25, 0.4
 
-DEVELOPMENT_TOKENS = 160  # of each answer that the students are measured on
+DEVELOPMENT_TOKENS = 160  # of each answer for measurements
 CHAIN = 4  # tokens of a draft
 EVALUATIONS = 5
 MAX_MINUTES = 60.0 * 24
 TRAINING = "training"
-"""The name of the training's checkpoint."""
+"""The checkpoint's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyPlan:
-    """`minutes`: the time in all. `generation_minutes`: the part of it for the LLM's answers, to
-    the `questions` (by kind) and to questions that the LLM writes itself. `development`: prompts
-    for measurements; `questions` should not contain them. `checkpoint_seconds`: seconds of training
-    between two checkpoints."""
+    """`minutes`: the time in all. `generation_minutes`: the part for the LLM's answers.
+    `questions`: by kind. `development`: prompts for measurements, not to be among the `questions`.
+    `checkpoint_seconds`: seconds of training between two checkpoints."""
 
     minutes: float
     generation_minutes: float
@@ -94,7 +92,7 @@ class FamilyPlan:
         checks.integer("layers", self.shape.layers, 1, 64)
 
     def identity(self, models: LoadedModels) -> dict[str, Any]:
-        """What a run and the interrupted run that it resumes must have in common."""
+        """The values that must equal an interrupted run's, so that it can be resumed."""
         info, plain = models.llm.info, ("minutes", "generation_minutes", "seed")
         return {
             **{name: getattr(self, name) for name in plain},
@@ -107,10 +105,9 @@ class FamilyPlan:
 
 @dataclass(frozen=True, slots=True)
 class StudentAccuracy:
-    """A student's accuracy on the LLM's greedy answers. `agreement`: how often its most probable
-    token is the LLM's token. `in_three`: how often the LLM's token is among the student's three
-    most probable tokens. `acceptance_length`: tokens per LLM pass with greedy drafts of CHAIN
-    tokens, the LLM's own token included."""
+    """A student's accuracy on the LLM's greedy answers. `agreement`: how often the student's most
+    probable token is the LLM's token. `in_three`: how often the LLM's token is among the three most
+    probable tokens. `acceptance_length`: tokens per LLM pass with greedy drafts of CHAIN tokens."""
 
     agreement: float
     in_three: float
@@ -118,8 +115,7 @@ class StudentAccuracy:
 
 
 def kind_weights(kinds: Sequence[str]) -> list[list[float]]:
-    """The weight that an answer's tokens have for each student, by the kind of the answer's
-    question: (students, kinds)."""
+    """The weight of an answer's tokens for each student, by kind of question: (students, kinds)."""
 
     def weight(own: Sequence[str], kind: str) -> float:
         if not own or kind in own:
@@ -161,7 +157,6 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
         before, spent = spent, plan.clock() - begin
         if progress.is_due(spent):
             progress.show(spent, trainer.num_steps, trainer.num_tokens, losses.mean().item())
-        # Measured at equal intervals, the last time at the end of the budget.
         if int(spent / budget * EVALUATIONS) > int(before / budget * EVALUATIONS):
             measured = accuracy(trainer.weights, greedy)
             figures = _figures(models, tokens, trainer) | measured
@@ -177,7 +172,7 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises ConfigError if the folder has models that are not in FAMILY: they would be deleted."""
+    """Raises ConfigError if the folder has models of other names, which would be deleted."""
     others = {path.parent.name for path in folder.glob("*/config.json")} - set(FAMILY)
     if others:
         allowed = f"a folder without other models: {folder} has {', '.join(sorted(others))}"
@@ -186,8 +181,8 @@ def _check_folder(folder: Path) -> None:
 
 @torch.inference_mode()
 def accuracy(students: LeanWeights, texts: Generated) -> dict[str, Any]:
-    """Returns `students`, the accuracy of each student by name, and `union`: how often the LLM's
-    token is the most probable token of at least one student."""
+    """Returns `students`, the accuracy of each student by name. `union`: how often the LLM's token
+    is the most probable token of at least one student."""
     hits = []  # of each text (students, tokens, 3)
     for ids, start, end in zip(texts.ids, texts.starts.tolist(), texts.ends.tolist(), strict=True):
         new = texts.first_new - start
@@ -209,7 +204,8 @@ def accuracy(students: LeanWeights, texts: Generated) -> dict[str, Any]:
 
 
 def _rounds(hits: Sequence[bool]) -> int:
-    """LLM passes over a text: each takes a draft's hits up to the first miss, and one token."""
+    """The number of LLM passes over a text: each takes a draft's hits up to the first miss, and one
+    token."""
     rounds = position = 0
     while position < len(hits):
         position += 1 + len(list(takewhile(bool, hits[position : position + CHAIN])))

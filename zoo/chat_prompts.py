@@ -51,8 +51,7 @@ def chat_prompts(
     for kind, groups in json.loads(TOPICS.read_text("utf-8")).items():
         prompts = [*_of_topics(groups), *_of_passages(kind, documents, random.Random(seed))]
         prompts = [each for each in dict.fromkeys(prompts) if each.casefold() not in texts_left_out]
-        # Each kind has its own seed, so that prompts of one kind do not change the order of another
-        # kind.
+        # Each kind has its own seed, so that its order does not depend on the other kinds.
         random.Random(f"{seed} {kind}").shuffle(prompts)
         by_kind[kind] = prompts
     if not any(by_kind.values()):

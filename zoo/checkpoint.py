@@ -20,16 +20,15 @@ FIELDS = frozenset(("identity", "spent", "trainer"))
 
 
 class TrainingCheckpoint:
-    """One file. `identity`: what the run was started with."""
+    """One file. `identity`: the settings of the run."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         self._path = path
         self._identity = dict(identity)
 
     def save(self, trainer: Trainer, spent: float, *, evaluation_due: bool = False) -> None:
-        """Replaces the file. `spent`: seconds of the budget so far. `evaluation_due`: the model of
-        this step is still to be evaluated. Raises ModelError if the loss is not finite; the old
-        file stays."""
+        """Replaces the file. `spent`: seconds of the budget so far. `evaluation_due`: whether this
+        step's model is still to be evaluated. Raises ModelError if the loss is not finite."""
         loss = trainer.loss()
         if not math.isfinite(loss):
             raise ModelError(

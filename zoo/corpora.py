@@ -1,7 +1,6 @@
 """Documents of each domain, from folders of plain text and this interpreter's standard library.
 
-Texts of the folders are normalised. Duplicates within a domain and documents that quote a benchmark
-prompt are left out and counted.
+Duplicates within a domain and documents that quote a benchmark prompt are left out.
 """
 
 from __future__ import annotations
@@ -49,9 +48,8 @@ _FOREIGN_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 @dataclass(frozen=True, slots=True)
 class CorpusFile:
-    """One file of a domain, or the standard library as one file. `name`: `domain/file`. The last
-    three fields count the documents that were collected, that quote a prompt, and that are
-    duplicates.
+    """One file of a domain, or the standard library as one file. `name`: `domain/file`.
+    `num_refused`: documents that quote a prompt.
     """
 
     name: str
@@ -79,11 +77,11 @@ def standard_library() -> Path:
 def read_corpora(
     folder: Path, library: Path, refused_lines: Sequence[str], seed: int
 ) -> list[Domain]:
-    """Every domain under `folder` (each is a folder of `.txt` files). If `code` is not among them,
-    it is read from `library`. Raises ConfigError if `folder` has no documents.
+    """Every domain under `folder` (a folder of `.txt` files for each); a missing `code` is read
+    from `library`. Raises ConfigError if `folder` has no documents.
 
-    Documents are shuffled by `seed`, so that a domain's last tokens, which are held out, are a
-    sample of all its files.
+    Documents are shuffled, so that a domain's last tokens, which are held out, are a sample of all
+    its files.
     """
     names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
     names.sort(key=lambda name: (DOMAINS.index(name) if name in DOMAINS else len(DOMAINS), name))
@@ -102,8 +100,8 @@ def read_corpora(
 def library_corpora(
     library: Path, max_bytes: int, refused_lines: Sequence[str], seed: int
 ) -> list[Domain]:
-    """A small corpus: `code`, files of `library`; and `docs`, the docstrings of the same files.
-    Files are taken in a seeded order, up to `max_bytes` in all."""
+    """A small corpus: `code`, files of `library`, up to `max_bytes` in all; and `docs`, the
+    docstrings of the same files."""
     files = list(_up_to(max_bytes, _in_random_order(python_files(library), seed)))
     return [
         _shuffle_documents(_python_domain("docs", files, refused_lines, _docstrings), seed),
@@ -171,7 +169,7 @@ def _python_domain(
 
 
 def _python_text(path: Path) -> str:
-    """A file decoded by its encoding cookie; empty if that fails."""
+    """The text of a file; empty if decoding fails."""
     try:
         with tokenize.open(path) as file:
             return file.read()
@@ -195,8 +193,6 @@ def _docstrings(source: str) -> Iterable[str]:
 
 
 class _DocumentFilter:
-    """Collects documents, except empty documents, duplicates, and documents that quote a prompt."""
-
     def __init__(self, refused_lines: Sequence[str]) -> None:
         self.documents: list[str] = []
         self._refused_lines = refused_lines

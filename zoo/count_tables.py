@@ -26,7 +26,7 @@ WORKING_ROWS = 1 << 22
 
 
 def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
-    """Writes the `num_rows` rows of the largest `own_weights` into `out`. Raises ConfigError if
+    """Writes the `num_rows` rows with the largest `own_weights` into `out`. Raises ConfigError if
     `teaching.remembered` is 0."""
     checks.integer("rows", num_rows, 1, WORKING_ROWS)
     texts = teaching.rows()
@@ -44,8 +44,7 @@ def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
 def count_texts(
     texts: Mapping[str, np.ndarray], memory: TeacherCache, length: int
 ) -> tuple[np.ndarray, int]:
-    """The rows (n, 16) counted over the texts' windows of `length` tokens, and how many tokens were
-    counted."""
+    """The rows (n, 16) counted over windows of `length` tokens, and the number of tokens."""
     table, num_tokens = new_table(WORKING_ROWS), 0
     for window in _windows(texts, length):
         top = memory.top_tokens(torch.from_numpy(window[None]))

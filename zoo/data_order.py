@@ -1,8 +1,6 @@
-"""The windows of tokens that training steps use: a mixture of domains, whose windows are shuffled
-anew in every epoch.
+"""Draws the windows of tokens for training from a mixture of domains, shuffled in every epoch.
 
-The order is a pure function of seed and position, so that a resumed run continues with the next
-batch.
+The order is a pure function of seed and position, so that a run can be resumed.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ class DataOrder:
         return np.stack([self._next_window(int(index), length) for index in domains])
 
     def state(self) -> dict[str, object]:
-        """The position in the order, as plain values."""
+        """The position in the order."""
         return {"num_batches": self._num_batches, "num_drawn": dict(self._num_drawn)}
 
     def load_state(self, state: Mapping[str, object]) -> None:

@@ -41,9 +41,9 @@ from zoo.trainer import Trainer
 __all__ = ["Distilled", "Teaching", "Tuning", "distil", "accuracy_by_domain", "table"]
 
 OWN = "own/"
-"""The keys of the LLM's own continuations begin with this: `own/DOMAIN`."""
+"""The prefix of the keys of the LLM's own texts: `own/DOMAIN`."""
 _HELD_OUT_BATCHES = 2  # of each domain: one greedy, one sampled
-# When the engine measures: prompts of each domain, and new tokens after each prompt.
+# For measurements: prompts of each domain, and new tokens after each prompt.
 _PROMPTS, _MEASURED_TOKENS = 6, 48
 
 Texts = Mapping[str, Sequence[np.ndarray]]
@@ -54,12 +54,11 @@ TextFilter = Callable[[np.ndarray, int], np.ndarray]
 @dataclass(frozen=True, slots=True)
 class Teaching:
     """The settings of a distilling run other than its recipes. `own_share`: the fraction of windows
-    taken from the LLM's own texts; `own_batches`: the number of batches of such texts for each
+    taken from the LLM's own texts; `own_batches`: the number of batches of own texts for each
     domain.
 
-    `remembered`: how many of the LLM's most probable tokens are cached at each position of the own
-    texts, and of the first `corpus_tokens` tokens of each domain. If it is 0, the LLM runs in every
-    step, and all corpus tokens are used.
+    `remembered`: how many of the LLM's most probable tokens are cached at each position. Then only
+    the first `corpus_tokens` tokens of each domain are used. With 0, the LLM runs in every step.
     """
 
     run: TrainingRun
@@ -77,13 +76,12 @@ class Teaching:
         checks.integer("remembered", self.remembered, 0, self.run.store.manifest.vocab_size - 1)
         checks.integer("corpus_tokens", self.corpus_tokens, 1, 2**40)
         check_vocabulary(self.llm, self.run.store, "llm")
-        # The class is frozen, so fields that are computed from others are set like this.
         teacher = self.open_model(self.llm, "llm").to(self.run.device).eval()
         object.__setattr__(self, "teacher", teacher)
         object.__setattr__(self, "teacher_id", weights_id(self.llm))
 
     def open_model(self, folder: Path, field: str = "ssm") -> Any:
-        """The model in this folder. Its head is narrowed if its configuration says so."""
+        """The model in this folder, its head narrowed if its configuration says so."""
         model = open_model(folder, field, self.run.store.manifest.vocab_size)
         narrow_head(model)
         return model
@@ -97,8 +95,7 @@ class Teaching:
         return OwnTexts(self.teacher, run.store.train, folder, TRAIN_FORM, run.seed, first)
 
     def rows(self, keep: TextFilter | None = None) -> dict[str, np.ndarray]:
-        """The corpora's training tokens by domain, and the tokens of the LLM's own texts that
-        `keep` selects (None: of all texts)."""
+        """Training tokens by domain, and the LLM's own texts that `keep` selects (None: all)."""
         rows = dict(self.run.store.train)
         if self.remembered:
             rows = {domain: row[: self.corpus_tokens] for domain, row in rows.items()}
@@ -111,8 +108,7 @@ class Teaching:
         return rows
 
     def memory(self, rows: Mapping[str, np.ndarray]) -> TeacherCache | None:
-        """The LLM's most probable tokens for these rows, computed if they are not stored; None
-        without `remembered`."""
+        """The LLM's most probable tokens for these rows; None without `remembered`."""
         if not self.remembered:
             return None
         length = self.of_one_length().preset.schedule.context
@@ -123,8 +119,8 @@ class Teaching:
         return memory
 
     def of_one_length(self) -> TrainingRun:
-        """The run; with `remembered`, all its windows have the length `late_context`, since cached
-        windows cannot become longer later."""
+        """The run; with `remembered`, all windows have the length `late_context`."""
+        # Cached windows cannot become longer later.
         if not self.remembered:
             return self.run
         schedule = self.run.preset.schedule
@@ -148,8 +144,7 @@ class Teaching:
         }
 
     def engine_tokens_per_pass(self, ssm: Path) -> dict[str, float]:
-        """Tokens per LLM pass by domain, measured with the engine: greedy chains of the SSM in this
-        folder, on held-out prefixes."""
+        """Tokens per LLM pass by domain, measured with the engine on held-out prefixes."""
         device = self.run.device.type
         engine = Engine(load_models(str(self.llm), [str(ssm)], "float32", device))
         tokenizer, prefix = (
@@ -180,10 +175,9 @@ class Teaching:
 
 @dataclass(frozen=True, slots=True)
 class Distilled:
-    """The result for one SSM, by domain, on held-out texts that the LLM wrote: accuracy `before`
-    and `after` the tuning. `measured`: tokens per LLM pass after the tuning
-    (`engine_tokens_per_pass`). `curve`: accuracy and tokens per LLM pass during the training, each
-    line with its step."""
+    """The result for one SSM: the accuracy `before` and `after` the tuning, by domain. `measured`:
+    tokens per LLM pass after the tuning. `curve`: accuracy and tokens per LLM pass at training
+    steps."""
 
     trained: TrainedModel
     before: dict[str, DraftAccuracy]
@@ -194,10 +188,9 @@ class Distilled:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How one SSM is tuned. `start`: the folder that it starts from; None: new weights, with the
-    LLM's embeddings narrowed to the SSM's width. `keep`: selects the LLM's own texts that are used.
-    `kind`: the folder that the SSM is saved in. `further`: more fields of the checkpoint's
-    identity."""
+    """How one SSM is tuned. `start`: the folder of its first weights; None: new weights, with the
+    LLM's embeddings narrowed to the SSM's width. `keep`: selects among the LLM's own texts. `kind`:
+    the folder in which the SSM is saved. `further`: more fields of the checkpoint's identity."""
 
     recipe: ModelRecipe
     start: Path | None
@@ -207,7 +200,7 @@ class Tuning:
     further: Mapping[str, Any] = field(default_factory=dict)
 
     def identity(self, teaching: Teaching) -> dict[str, Any]:
-        """The values that must equal a checkpoint's identity, so that it can be resumed."""
+        """The values that must equal the identity of a checkpoint to resume."""
         remembered = [teaching.remembered, teaching.corpus_tokens]
         return teaching.of_one_length().identity(self.recipe) | {
             "llm": teaching.teacher_id,
@@ -223,8 +216,7 @@ class Tuning:
 
 
 def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
-    """Tunes one SSM and saves it. Raises ConfigError if it would be saved in the folder that it
-    starts from."""
+    """Tunes one SSM and saves it. Raises ConfigError if it would overwrite its first weights."""
     run, recipe = teaching.of_one_length(), tuning.recipe
     folder = run.store.folder / tuning.kind / recipe.name
     if tuning.start is not None and tuning.start.resolve() == folder.resolve():
@@ -273,7 +265,7 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
 def accuracy_by_domain(
     teacher: nn.Module, drafter: nn.Module, held_out: Texts
 ) -> dict[str, DraftAccuracy]:
-    """The drafter's accuracy on the LLM's own held-out texts, by domain."""
+    """The drafter's accuracy by domain."""
     prefix = HELD_OUT_FORM.prefixes[0]
     return {
         domain: draft_accuracy(teacher, drafter, texts, prefix)

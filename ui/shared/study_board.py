@@ -1,5 +1,4 @@
-"""The part that Compare, Tune and Prompts share: a study's state, the buttons Stop and Go on,
-and past studies.
+"""The board of a study in Compare, Tune and Prompts: its state, its buttons, and past studies.
 
 A tab uses the board like this:
 
@@ -45,7 +44,7 @@ __all__ = [
 
 
 def build_study_board(context: Context, page: str, kind: str) -> StudyBoard:
-    """The board; its bar is laid out here, its list where `board.studies.render()` is called."""
+    """Lays out the bar; the list appears where `board.studies.render()` is called."""
     progress, studies = study_progress(f"{page}-progress"), study_list(f"{page}-studies")
     return StudyBoard(context, page, kind, progress, studies)
 
@@ -90,8 +89,8 @@ def wire_begin(
     inputs: Sequence[Component],
     drawn: StudyPictures,
 ) -> Any:
-    """On `trigger` (a component's event, for example `button.click`) begins the study that
-    `make(*inputs)` returns and shows it. Returns the event, for `.then`."""
+    """On `trigger` (for example `button.click`) begins the study that `make(*inputs)` returns and
+    shows it. Returns the event, for `.then`."""
 
     def begin(request: gr.Request, key: str, *values: Any) -> list[Any]:
         studies = studies_of(board.context, request, key)

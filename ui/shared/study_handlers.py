@@ -1,5 +1,4 @@
-"""The board of studies: its components, and its handlers as functions of the board, the tab session
-and the studies that the visitor may see."""
+"""The board of studies: its components and its handlers."""
 
 from __future__ import annotations
 
@@ -33,8 +32,8 @@ __all__ = [
 ]
 
 PAUSE_FACTOR = 20
-"""Drawing slows the engine: after a drawing of t seconds, a new count of measured runs causes no
-redraw for PAUSE_FACTOR x t seconds."""
+"""After a drawing of t seconds, a new count of measured runs causes no redraw for PAUSE_FACTOR x t
+seconds, since drawing slows the engine."""
 PAST_TITLE = "Past runs are on view"
 GONE = "This study was deleted, in another tab perhaps."
 
@@ -51,14 +50,14 @@ class StudyBoard:
     studies: gr.HTML
 
     def session(self, request: gr.Request) -> TabSession:
-        """The session of the calling tab."""
+        """The session of the calling browser tab."""
         return self.context.tab_sessions.of(request.session_hash, self.page)
 
 
 @dataclass(frozen=True, slots=True)
 class StudyPictures:
-    """A tab's own pictures: the components, and a function that returns their values. Values that
-    are plain dicts are stamped, so that a late answer does not replace a newer one."""
+    """A tab's own pictures, and a function that returns their values. Values that are plain dicts
+    are stamped, so that a late answer does not replace a newer one."""
 
     outputs: tuple[Component, ...]
     draw: Callable[[OpenedStudy | None], Sequence[Any]]
@@ -72,9 +71,7 @@ def look_at_study(
     opening: bool = False,
 ) -> list[Any]:
     """The present values of board and pictures; the list and the pictures are skipped if nothing
-    has changed. `opening`: whether the tab is being opened. Then it shows the study that another
-    tab of the page chose for it, else the study of its kind that is being measured, else what it
-    showed before, else the newest study."""
+    has changed. `opening`: whether the tab is being opened, which may select another study."""
 
     def work() -> None:
         if opening:
@@ -139,7 +136,6 @@ def press_button(
 
 
 def _go_on(studies: Studies, study_id: str) -> None:
-    """Resumes a study; no effect if it is running already."""
     progress = studies.progress()
     if not (progress.measures(study_id) and progress.state != "stopping"):
         studies.resume(study_id)
@@ -153,8 +149,8 @@ def _answer(
     work: Callable[[], None],
     about: str | None = None,
 ) -> list[Any]:
-    """Calls `work`, then returns the values of board and pictures; an error is shown in the bar.
-    `about`: the value that `StudyPlace.trouble_study` has after an error."""
+    """Calls `work`, then returns the values of board and pictures. `about`: the value of
+    `StudyPlace.trouble_study` after an error."""
 
     def refusal(message: str) -> list[Any]:
         session.trouble = message
@@ -184,27 +180,25 @@ def _select_on_opening(board: StudyBoard, session: TabSession, studies: Studies)
 
 
 def show_when_opened(session: TabSession, study_id: str) -> None:
-    """Called by another tab of the page: the session's board shows this study when its own tab is
-    opened."""
+    """Makes the session's board show this study when its tab is opened. Another tab calls this."""
     _select(session, study_id)
     session.study.chosen_elsewhere = True
 
 
 def _select(session: TabSession, study_id: str) -> None:
-    """Show this study ("": no study) instead of another study or of past runs."""
+    """`study_id`: "" for no study."""
     session.study.study_id, session.study.row, session.study.drawn_state = study_id, None, ()
     session.study.past = None
 
 
 def past_study_values(session: TabSession, values: Sequence[Any]) -> list[Any]:
-    """`values` of the pictures that show `session.study.past`, stamped like a study's values."""
+    """`values` of pictures of past runs, stamped like a study's values."""
     return [_stamp(session, str(i), value) for i, value in enumerate(values, start=1)]
 
 
 def _values(
     board: StudyBoard, session: TabSession, studies: Studies, drawn: StudyPictures
 ) -> list[Any]:
-    """The values of bar, list and pictures; the study is read if something has changed."""
     # The progress is read before the study: a result in between is drawn by the next call.
     progress, place = studies.progress(), session.study
     if place.trouble_study is not None and place.trouble_state != _progress_key(
@@ -235,8 +229,6 @@ def _values(
 def _bar(
     board: StudyBoard, session: TabSession, progress: Progress, trouble: str
 ) -> dict[str, Any]:
-    """The bar's value: the state of the study in the pictures; a title if the pictures show past
-    runs."""
     if session.study.past:
         value = {
             **progress_value(None, progress, board.kind, trouble),
@@ -264,8 +256,8 @@ def turned_to_past(board: StudyBoard, session: TabSession, studies: Studies) -> 
 
 
 def _listed_ids(board: StudyBoard, session: TabSession, studies: Studies) -> tuple[str, ...]:
-    """The ids of the studies on the list's page, and one more if another page follows. If the study
-    that is shown was deleted, it is deselected."""
+    """The ids of the studies on the list's page, and one more if another page follows. Deselects a
+    deleted study."""
     place = session.study
     ids = tuple(row.study_id for row in studies.page(board.kind, place.page))
     if place.study_id and place.study_id not in ids:
@@ -278,15 +270,13 @@ def _listed_ids(board: StudyBoard, session: TabSession, studies: Studies) -> tup
 
 
 def _progress_key(study_id: str, progress: Progress) -> tuple[object, ...]:
-    """A value that changes when this study makes progress; constant while it is not being
-    measured."""
+    """A value that changes when this study makes progress."""
     is_measured = study_id and study_id == progress.study_id
     return (progress.is_active, progress.done) if is_measured else ("at rest",)
 
 
 def _stamp(session: TabSession, name: str, value: Any) -> Any:
-    """`value`, stamped if it is a plain dict. Other values, also Gradio's updates, are returned
-    unchanged."""
+    # Gradio's updates are dicts, too; they have a key `__type__`.
     is_plain_dict = isinstance(value, dict) and "__type__" not in value
     return session.stamps.on(name, value) if is_plain_dict else value
 
@@ -312,7 +302,6 @@ def page_value(place: StudyPlace, studies: Studies, kind: str, opened: str = "")
     the kind of its studies, empty for all kinds; `opened`: the id of the study that is shown."""
     rows = studies.page(kind, place.page)
     while not rows and place.page:
-        # The page has no rows any more.
         place.page -= 1
         rows = studies.page(kind, place.page)
     progress = studies.progress()

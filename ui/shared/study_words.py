@@ -34,7 +34,6 @@ COMING = {
     "prompts": "Press Measure: every prompt runs with the preset and with plain decoding. Each "
     "gets a row: what was accepted, by which drafter, and what it gained.",
 }
-"""What a study of each kind measures and shows."""
 STATES = {
     "running": "Running",
     "waiting": "Waiting: a visitor's run goes first",
@@ -46,7 +45,7 @@ STATES = {
 }
 WARMING = "Warming up: short runs that are not counted"
 LIVE_MS, REST_MS = 1000, 5000
-"""Milliseconds between the browser's polls while something is measured, and otherwise."""
+"""Milliseconds between the browser's polls while a study is measured, and otherwise."""
 
 
 def limit_words(study: Study) -> str:
@@ -57,8 +56,8 @@ def limit_words(study: Study) -> str:
 
 
 def machine_words(results: Results) -> str:
-    """Settings that a study's runs got from the server: what `max_tree_nodes=auto` resolved to,
-    and the schedule; empty if neither applies."""
+    """Settings that a study's runs got from the server: the value of `max_tree_nodes=auto`, and the
+    schedule. Empty without such settings."""
     return " ".join(words for words in (_auto_words(results), _schedule_words(results)) if words)
 
 
@@ -103,12 +102,12 @@ def left_words(seconds: float | None) -> str:
 
 
 def measured_words(progress: Progress) -> str:
-    """`3/40`: the runs done and planned of the study that is being measured; empty for none."""
+    """`3/40`: the measured and the planned runs; empty if no study is being measured."""
     return f"{progress.done}/{progress.total}" if progress.is_active else ""
 
 
 def progress_value(row: Any, progress: Progress, kind: str, trouble: str = "") -> dict[str, Any]:
-    """The value of assets/progress.js for the study in `row` (None: no study is opened)."""
+    """The progress bar's value for the study in `row` (None: no study is opened)."""
     live = progress.is_active
     is_measured = row is not None and progress.study_id == row.study_id and live
     value: dict[str, Any] = {"trouble": trouble, "ask_ms": LIVE_MS if live else REST_MS}
@@ -122,8 +121,7 @@ def progress_value(row: Any, progress: Progress, kind: str, trouble: str = "") -
 
 
 def _of_row(row: Any, progress: Progress | None) -> dict[str, Any]:
-    """The part of the value that is about the study in `row`. `progress`: None unless this study is
-    being measured."""
+    """`progress`: None unless this study is being measured."""
     state = progress.state if progress else row.state
     num_done = progress.done if progress else row.done
     warming = progress is not None and progress.is_warming_up and state == "running"
@@ -156,8 +154,6 @@ def _more(progress: Progress) -> str:
 
 
 def _other_study_notice(progress: Progress, kind: str) -> dict[str, Any]:
-    """The notice that another study is being measured; `beside_study`: its id if this tab can show
-    it, else empty."""
     which = f"Another {KINDS.get(progress.kind, 'study')}"
     parts = [f"{progress.done} of {progress.total}", left_words(progress.remaining_s)]
     counts = ", ".join(part for part in parts if part)
@@ -169,9 +165,7 @@ def _other_study_notice(progress: Progress, kind: str) -> dict[str, Any]:
 
 
 def study_row_value(row: Any, progress: Progress, *, with_kind: bool = False) -> dict[str, Any]:
-    """A line of the list of studies; `with_kind`: whether the list has studies of all kinds. In a
-    list of one kind, the line of the study that is being measured has no count: the bar above the
-    list shows it."""
+    """A line of the list of studies; `with_kind`: whether the list has studies of all kinds."""
     live = progress.measures(row.study_id)
     state = progress.state if live else row.state
     kind = KINDS.get(row.kind, row.kind)
@@ -181,6 +175,7 @@ def study_row_value(row: Any, progress: Progress, *, with_kind: bool = False) ->
         "title": visible(row.title),
         "when": f"{kind[:1].upper()}{kind[1:]}, {when}" if with_kind else when,
         "state": state,
+        # In a list of one kind, the bar above the list shows the count.
         "cells": ""
         if live and not with_kind
         else f"{progress.done if live else row.done} of {row.total}",

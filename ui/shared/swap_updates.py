@@ -1,7 +1,4 @@
-"""After a swap of models, updates the header and Live's form.
-
-`LoadedKey`: the model host's `version` and the loaded SSMs when a browser tab's controls were last
-updated."""
+"""After a swap of models, updates the header and Live's form."""
 
 from __future__ import annotations
 
@@ -25,12 +22,13 @@ __all__ = ["fields_after_swap", "opening_preset", "wire_swap_updates"]
 PLAIN = "autoregressive"
 BEST = "best"
 LoadedKey = tuple[int, tuple[str, ...]]
+"""The model host's `version` and the loaded SSMs at the last update of a browser tab's controls."""
 
 
 def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
     """The preset after a swap, in place of `chosen`. If no SSM is loaded now, plain decoding
-    replaces a built-in preset. If SSMs are loaded now, but none were `before`, a drafting preset
-    replaces plain decoding. Otherwise `chosen` itself."""
+    replaces a built-in preset. If the first SSMs are loaded now, a drafting preset replaces plain
+    decoding."""
     names = context.drafter_names
     if not names and chosen in PRESETS:
         return PLAIN
@@ -47,11 +45,11 @@ def fields_after_swap(
     own: dict[str, Any] | None,
     values: Sequence[Any],
 ) -> tuple[str, list[Any]]:
-    """The preset and every field's update, for controls that were made for the drafters `before`.
+    """The preset and every field's update. `before`: the drafters before the swap.
 
-    If the fields have the values of `preset`, the preset that `opening_preset` returns is applied
-    for the loaded models. Otherwise the visitor's values stay, without drafters that are no longer
-    loaded. If none of the chosen SSMs is left, all loaded SSMs are chosen.
+    If the fields have the values of `preset`, `opening_preset` is applied. Otherwise the visitor's
+    values stay, without drafters that are no longer loaded. If no chosen SSM is left, all loaded
+    SSMs are chosen.
     """
     names, drafters_at = context.drafter_names, FIELD_NAMES.index("drafters")
     if preset != OWN and has_preset_values(preset, own, before, values):

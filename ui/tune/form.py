@@ -59,14 +59,12 @@ INITIAL_VALUES = MappingProxyType(
         "confidence_threshold": "0.2, 0.4, 0.6",
     }
 )
-"""Initial values of an axis, by field."""
 INITIAL_AXES = (
     ("speculation_length", "1, 2, 4, 8"),
     (TEMPERATURE, "0, 0.8"),
     ("max_tree_nodes", "64"),
 )
-"""The axes of a new form. A budget of 64 nodes cuts few drafts, so that different lengths give
-different trees."""
+"""A budget of 64 nodes cuts few drafts, so that different lengths give different trees."""
 INITIAL_TOKENS, INITIAL_REPEATS = 64, 1
 SEED_INFO = "Of the first repeat; each later repeat adds 1. Empty: one is drawn and recorded."
 
@@ -112,7 +110,7 @@ class GridRequest:
 
 
 def build_tune_form(context: Context) -> TuneForm:
-    """The base, the axes, the prompts, the repeats and the sampling, in one column."""
+    """Lays out the form in one column."""
     base = gr.Dropdown(
         _bases(None),
         value="specinfer",
@@ -153,8 +151,8 @@ def _build_axis(number: int, field: str, values: str, context: Context) -> AxisC
 
 
 def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr.Dropdown]:
-    """The controls for an axis's values: a text box, and a menu that replaces the text box for a
-    field of MENU_FIELDS. Both are invisible if there is no field."""
+    """The two controls for an axis's values: a text box, and a menu for MENU_FIELDS. At most one
+    control is visible."""
     choices = list(choices_of(field)) if field in MENU_FIELDS else []
     values = INITIAL_VALUES.get(field, "")
     hint = "Separated by |." if "|" in values else "Separated by commas."
@@ -196,10 +194,9 @@ def study_request(
     live: Sequence[Any],
     values: Sequence[Any],
 ) -> GridRequest:
-    """Values of `TuneForm.inputs` -> the study. `own`: the visitor's own presets; `live`: the
-    values of Live's form. Raises ConfigError, which names the field."""
-    # In the order of `TuneForm.inputs`: the base, 3 values of each axis, 5 of the prompts, the
-    # sampling, the repeats.
+    """The study from the `values` of `TuneForm.inputs`. `own`: the visitor's own presets; `live`:
+    the values of Live's form. Raises ConfigError."""
+    # Each axis has 3 values, the prompts have 5.
     base, rest = values[0], list(values[1:])
     axes = axes_of_entries([rest[3 * i : 3 * i + 3] for i in range(AXES)])
     rest = rest[3 * AXES :]
@@ -216,7 +213,7 @@ def study_request(
 
 
 def axes_of_entries(entries: Sequence[Sequence[Any]]) -> list[Axis]:
-    """Axes of (field, typed, picked). Raises ConfigError for wrong values or no field."""
+    """Axes of entries (field, typed, picked). Raises ConfigError for wrong values or no field."""
     axes = []
     for field, typed, picked in entries:
         if field in MENU_FIELDS:
@@ -260,7 +257,6 @@ def grid_study(
 
 
 def _check_used(axis: Axis, configurations: Sequence[Configuration], temperature: float) -> None:
-    """Raises ConfigError for a field that no configuration of the grid uses."""
     idle = [idle_fields(one.speculation.to_plain()).get(axis.field, "") for one in configurations]
     if not all(idle):
         return

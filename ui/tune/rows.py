@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
     """Rows for plain decoding at each temperature, then for each point, then for the refused
-    points. `refused`: all refused points, if known."""
+    points (without `refused`: those of `tuned.grid`)."""
     rows = []
     for temperature, row in tuned.plains.items():
         figures = {**_fields(tuned, {TEMPERATURE: temperature}), **_figures(row, None, tuned.over)}
@@ -33,7 +33,7 @@ def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
         figures = _figures(row, tuned.lengths[i], tuned.over)
         rows.append({"configuration": row.name, **_fields(tuned, point), **figures, "found": mark})
     for one in refused or tuned.grid.refused:
-        # All rows must have the same columns: the figures of a refused point are None.
+        # All rows must have the same columns.
         no_figures = dict.fromkeys(_figures(row, None, tuned.over))
         fields = {**_fields(tuned, one.point), **no_figures}
         rows.append({"configuration": one.name, **fields, "found": f"refused: {one.reason}"})
@@ -69,7 +69,6 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _fields(tuned: Tuned, point: Mapping[str, Any]) -> Row:
-    """The point's value on each axis; None on an axis without a value."""
     values = {axis.field: point.get(axis.field) for axis in tuned.grid.axes}
     return {field: None if value is None else value_text(value) for field, value in values.items()}
 

@@ -75,7 +75,7 @@ class Tune:
 
 
 def build_tune(context: Context) -> Tune:
-    """The form at the left; the progress, the results and the past grids at the right."""
+    """Lays out the form at the left and the results at the right."""
     with gr.Row(equal_height=False, elem_classes="sp-form-beside"):
         with gr.Column(elem_classes="sp-form-side", min_width=300):
             form = build_tune_form(context)
@@ -126,7 +126,7 @@ def build_tune(context: Context) -> Tune:
 def grid_request_of(
     context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
 ) -> GridRequest:
-    """The study that the values of Tune's form and of Live's form describe. Raises ConfigError."""
+    """The study from the values of Tune's form and of Live's form. Raises ConfigError."""
     with empty_box_errors():
         return study_request(context, own, live, values)
 
@@ -134,7 +134,7 @@ def grid_request_of(
 def plan_values(
     context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
 ) -> list[Any]:
-    """The notice of what would be measured, and the button `start`, inactive after an error."""
+    """The notice about the planned study, and the button `start`, inactive after an error."""
 
     def work() -> list[Any]:
         grid_request = grid_request_of(context, own, live, values)
@@ -150,7 +150,7 @@ def plan_values(
 
 
 def picture_values(opened: OpenedStudy | None) -> list[Any]:
-    """The results so far: sentences, both pictures, the table."""
+    """Values of the notice, both pictures and the table."""
     if opened is None:
         return [notice_value([]), {}, {}, {}]
     study, results, _ = opened
@@ -164,8 +164,6 @@ def picture_values(opened: OpenedStudy | None) -> list[Any]:
 
 
 def _run_line(study: Study, results: Results) -> Line:
-    """The runs' token limit, Live's node budget if an axis varies the budget, the server's
-    settings."""
     varies_nodes = any(field == "max_tree_nodes" for field, _ in study.axes)
     budget = f"Live's specinfer has {PAGE_NODES} nodes." if varies_nodes else ""
     words = (limit_words(study), budget, machine_words(results))
@@ -173,8 +171,8 @@ def _run_line(study: Study, results: Results) -> Line:
 
 
 def point_reset(opened: OpenedStudy | None) -> list[Any]:
-    """Updates of a point's panel, the choice and the button that uses it. They are emptied without
-    a study; else they stay, since the table's script then requests a point."""
+    """Updates of a point's panel, the chosen point, and the button that uses the point."""
+    # With a study they stay, since the table's script then requests a point.
     if opened is not None:
         return [gr.skip(), gr.skip(), gr.skip()]
     return [gr.update(value={}), None, gr.Button(interactive=False)]
@@ -183,8 +181,8 @@ def point_reset(opened: OpenedStudy | None) -> list[Any]:
 def point_shown(
     studies: Studies, event_data: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The point that was chosen in the browser: its figures with its runs, and its place, {"study":
-    id, "point": number}. Both are empty without such a point."""
+    """The panel's value for the point in `event_data`, and {"study": id, "point": number}. Both
+    are empty without such a point."""
 
     def work() -> tuple[dict[str, Any], dict[str, Any]]:
         study, results, _ = studies.open(str(event_data.get("study", "")))
@@ -194,13 +192,12 @@ def point_shown(
         value = point_value(study, results, tuning_result(study, results), point)
         return value, {"study": study.study_id, "point": point} if value else {}
 
-    # There is no message if the study was deleted meanwhile: the board reports this.
+    # No message if the study was deleted meanwhile: the board reports the deletion.
     return guard_once(work, lambda message: ({}, {}))
 
 
 def request_of_point(studies: Studies, chosen: dict[str, Any]) -> Request:
-    """The chosen point as a request for Live: on the study's first prompt, with the seed of its
-    first repeat. Raises ConfigError."""
+    """The chosen point as a request for Live, on the study's first prompt. Raises ConfigError."""
     if not chosen:
         raise ConfigError.must_be(
             "point", "none", "one of the grid: choose it in a picture or the table"

@@ -1,7 +1,4 @@
-"""What Tune shows of a grid: the values of two pictures, of the table and of a point's runs.
-
-Two axes make a map and one axis a line; a third axis has a menu.
-"""
+"""Values of Tune's pictures, of its table and of a point's runs."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ ACCEPTED = GLOSSARY["accepted_per_pass"]
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A figure and its interval, None if unknown; `spread`: the kind of interval, in words."""
+    """`spread`: the kind of interval, in words."""
 
     value: float | None
     low: float | None
@@ -45,8 +42,8 @@ class _Figure:
 
 
 def axes_to_draw(grid: Grid) -> tuple[Axis, ...]:
-    """The axes to draw: rows, columns, layers. Axes with a single value are left out; if all axes
-    have a single value, the first axis is drawn."""
+    """The axes to draw: rows, columns, layers. Axes with a single value are left out, except the
+    first axis if all have a single value."""
     several = tuple(axis for axis in grid.axes if len(axis.values) > 1)
     return several[:AXES] or grid.axes[:1]
 
@@ -58,9 +55,8 @@ def _axis_words(axis: Axis) -> str:
 def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
     """The picture of one `measure`, `speed` or `length` (tokens per pass).
 
-    A map has `columns`, a line has none; `layers`: the values of a third axis. `cells`: measured,
-    waiting or refused points by their place, layer by layer, row by row. All layers have the same
-    scale, from `low` to `high`, so that layers can be compared.
+    Two axes make a map; one axis makes a line, which has no `columns`. `layers`: the values of a
+    third axis. All layers have the same scale, so that they can be compared.
     """
     axes = axes_to_draw(tuned.grid)
     figures = [_figure(tuned, i, measure) for i in range(len(tuned.rows))]
@@ -87,10 +83,8 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
 
 
 def _scale(values: list[float], measure: str) -> dict[str, float | None]:
-    """The ends of the colour scale. It may be wider than the values' range, so that a small
-    difference looks small. The scale of ratios has 1, plain decoding, in the middle unless a ratio
-    is above 2. The scale of tokens per pass begins at 1, the value of plain decoding; the scale of
-    speeds begins at 0."""
+    # The scale may be wider than the values' range, so that a small difference looks small. Plain
+    # decoding is 1: the middle for ratios up to 2, the lower end for tokens per pass.
     if not values:
         return {"low": None, "high": None}
     distance = max(0.5, *(abs(value - 1) for value in values))
@@ -113,7 +107,7 @@ def _cells(
             "high": figures[i].high,
             "spread": figures[i].spread,
             "runs": tuned.rows[i].cells,
-            # Marks compare speeds: the picture of tokens per pass has none.
+            # Marks compare speeds.
             "mark": _mark(tuned, i) if measure == "speed" else "",
             "found": _mark_words(tuned, i) if measure == "speed" else "",
         }
@@ -127,7 +121,7 @@ def _cells(
 
 
 def _place(axes: tuple[Axis, ...], point: dict[str, Any]) -> int:
-    """The number of a point's cell in the picture, counted layer by layer, row by row."""
+    """The index of a point's cell, layer by layer, row by row."""
     indices = [axis.values.index(point[axis.field]) for axis in axes]
     sizes = [len(axis.values) for axis in axes]
     row, column, layer = (*indices, 0, 0)[:AXES]
@@ -136,16 +130,14 @@ def _place(axes: tuple[Axis, ...], point: dict[str, Any]) -> int:
 
 
 def _mark(tuned: Tuned, i: int) -> str:
-    """`best`, `near` (within noise of the best) or empty. If there are several temperatures, the
-    only point at a temperature has no mark."""
+    # Each temperature has its own best point; a single point has no rival.
     if len(tuned.temperatures) > 1 and len(tuned.beside(i)) == 1:
         return ""
     return "best" if i in tuned.bests else "near" if i in tuned.as_good else ""
 
 
 def _mark_words(tuned: Tuned, i: int) -> str:
-    """The mark as a glyph and its meaning. The best point has a star only if the measurements show
-    that it beats plain decoding."""
+    """The mark as a glyph and its meaning."""
     mark = _mark(tuned, i)
     if not mark:
         return ""
@@ -157,8 +149,7 @@ def _mark_words(tuned: Tuned, i: int) -> str:
 
 
 def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
-    """A point's figure for `measure`. A speed is the ratio to plain decoding if this ratio is known
-    for any point, else tokens per second."""
+    """A speed is the ratio to plain decoding, or tokens per second if no point has a ratio."""
     row = tuned.rows[i]
     if measure == "length":
         return _with_interval(row.mean_acceptance_length, tuned.lengths[i], tuned.over)
@@ -168,7 +159,6 @@ def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
 
 
 def _with_interval(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
-    """The value with its interval; the interval of a single group is left out."""
     if estimate is None or estimate.groups < 2:
         return _Figure(value, None, None)
     return _Figure(value, estimate.low, estimate.high, spread_words(estimate, over))
@@ -178,10 +168,9 @@ def _with_interval(value: float | None, estimate: Estimate | None, over: str) ->
 
 
 def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
-    """The table's value: a row for plain decoding at each temperature, for each point and for each
-    refused point; a column for each axis and figure. `point`: the point's index; it is negative for
-    plain decoding and for refused points. A cell has its text `t`; a cell with a number also has
-    this number as `v`, and rows are sorted by `v`."""
+    """The table's value. A row's `point` is the point's index, or a negative number for plain
+    decoding and for refused points. A cell has a text `t` and, for sorting, perhaps a number `v`.
+    """
     best = tuned.bests[0] if tuned.bests else None
     heads = [_axis_words(axis) for axis in tuned.grid.axes]
     heads += [SPEED_UP.label, "spread", SPEED.label, LENGTH.label]
@@ -245,7 +234,7 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
 
 
 def _accepted_text(row: ConfigurationRow) -> str:
-    """`2.5 of 2.9`: accepted tokens, and the length of the drafts, both per pass."""
+    """`2.5 of 2.9`: accepted tokens, and depth of the drafts, per pass."""
     accepted = (row.mean_acceptance_length or 1.0) - 1
     return ACCEPTED.part_text(accepted, row.drafted_per_pass)
 
@@ -282,7 +271,7 @@ def _cell(text: str, value: Any = None) -> dict[str, Any]:
 
 
 def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dict[str, Any]:
-    """A point's figures and its runs so far; {} if there is no such point."""
+    """A point's figures and runs; {} if there is no such point."""
     if not 0 <= point < len(tuned.rows):
         return {}
     row = tuned.rows[point]

@@ -1,4 +1,4 @@
-"""Sentences about a grid: the number of runs, refused points, the results."""
+"""Sentences about a grid."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ __all__ = [
 ]
 
 MAX_NAMED = 3
-"""The most points in a sentence, and the most reasons or groups with a line of their own."""
+"""The most points in a sentence, and the most lines about reasons or about groups."""
 
 
 def grid_title(grid: Grid, prompts: int) -> str:
-    """Which fields are tuned on how many prompts, for the list of studies."""
+    """The title of a grid in the list of studies."""
     axes = " × ".join(
         f"{axis.field.replace('_', ' ')} ({number_of(len(axis.values), 'value')})"
         for axis in grid.axes
@@ -51,7 +51,7 @@ def grid_title(grid: Grid, prompts: int) -> str:
 
 
 def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
-    """What "Measure the grid" would measure, with warnings."""
+    """Lines about the planned study, with warnings."""
     points = sum(not one.name.startswith(PLAIN) for one in study.configurations)
     lines = [
         Line(
@@ -76,7 +76,7 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
 
 
 def run_count(study: Study) -> str:
-    """The number of the study's runs in words."""
+    """`40 runs`."""
     return number_of(len(study), "run")
 
 
@@ -101,8 +101,7 @@ def sample_words(study: Study) -> str:
 
 
 def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
-    """The results: the best point at each temperature, and what the measurements say about the
-    others."""
+    """Lines about the results."""
     if not tuned.bests:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(tuned.grid.refused)]
     lines: list[Line] = []
@@ -110,7 +109,7 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
         lines.append(_best_line(tuned, best, num_done >= len(study)))
         lines += _noise_lines(study, tuned, best)
         lines += _worth_lines(tuned, best)
-    lines = list(dict.fromkeys(lines))  # what is true of every temperature is said once
+    lines = list(dict.fromkeys(lines))  # temperatures may have the same lines
     lines += _alike_lines(tuned)
     lines += _temperature_lines(tuned)
     lines += _same_lines(tuned.rows, num_done >= len(study))
@@ -130,9 +129,6 @@ def no_gain_words(tuned: Tuned, best: int) -> str:
 
 
 def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
-    """The best point at its temperature. The line is `info` if this is the only point at one of
-    several temperatures. Otherwise it is `warn` if several samples show no gain over plain
-    decoding, `good` if a gain is shown, else `info`."""
     row, at = tuned.rows[best], _at_words(tuned, best)
     figures = _best_figures(row, tuned.over)
     if at and len(tuned.beside(best)) == 1:
@@ -222,7 +218,6 @@ def _as_good_words(tuned: Tuned, best: int, good: Sequence[int]) -> str:
 
 
 def _alike_lines(tuned: Tuned) -> list[Line]:
-    """Points that drafted and accepted the same numbers of tokens in every round."""
     lines = []
     for group in sorted(tuned.alike, key=len, reverse=True)[:MAX_NAMED]:
         speeds = [row.speed for i in group if (row := tuned.rows[i]).speed]

@@ -1,4 +1,4 @@
-"""Labels, meanings and number formats of the page's quantities; names of the kinds of tokens."""
+"""Labels, meanings and number formats of the page's quantities; kinds of tokens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ __all__ = ["GLOSSARY", "TOKEN_KINDS", "Quantity", "TokenKind"]
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """`label` and `means` are shown to visitors. A number is shown multiplied by `scale`, with
-    `places` decimals, followed by `sign`."""
+    """A number is shown multiplied by `scale`, with `places` decimals, followed by `sign`."""
 
     label: str
     means: str
@@ -26,11 +25,11 @@ class Quantity:
         return self.label[:1].upper() + self.label[1:]
 
     def text(self, value: float | None) -> str:
-        """`1.20x`, `64 %`; a dash for None, which was not measured."""
+        """`1.20x`, `64 %`; a dash for None."""
         return "–" if value is None else f"{self.scale * value:.{self.places}f}{self.sign}"
 
     def part_text(self, part: float | None, whole: float | None) -> str:
-        """`2.5 of 2.9`; a dash if one of them was not measured."""
+        """`2.5 of 2.9`; a dash if a number is None."""
         if part is None or whole is None:
             return self.text(None)
         return f"{self.text(part)} of {self.text(whole)}"
@@ -137,7 +136,7 @@ GLOSSARY: Mapping[str, Quantity] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class TokenKind:
-    """The name of a kind of token, and its meaning."""
+    """A kind of token."""
 
     name: str
     means: str

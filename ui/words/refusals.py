@@ -15,8 +15,8 @@ LONG_NUMBER = re.compile(r"(?<![\w.,])\d{5,}(?![\w.,])")
 
 
 def refusal_words(message: str) -> str:
-    """A refusal for visitors. If the value is a number, its quotes are removed. After the first
-    colon, numbers of five or more digits get commas. An empty prompt has its own sentence."""
+    """A refusal for visitors: numbers have no quotes, and long numbers after the first colon have
+    commas."""
     if NO_PROMPT.fullmatch(message):
         return "The prompt is empty."
     field_and_value, colon, allowed = QUOTED_NUMBER.sub(r"\1 is \2: ", message).partition(": ")

@@ -1,5 +1,4 @@
-"""A run's settings in few words: its preset, or its differences from the defaults. `auto` is not
-replaced by the value that it resolved to."""
+"""A run's settings in few words: its preset, or its differences from the defaults."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ TEMPERATURE_MEANS = (
 )
 OWN = "own settings"
 UNLISTED = ("drafters", "record_top_k")
-"""Fields that `Settings.differ` leaves out: drafters are shown elsewhere; `record_top_k` does not
+"""Fields that `Settings.differ` leaves out. Drafters are shown elsewhere; `record_top_k` does not
 change the text."""
 PAGE_NODES = 24
 """The node budget of `specinfer` on the page. With `auto` the trees would depend on measured
@@ -61,9 +60,8 @@ def page_preset(name: str, temperature: float) -> SpeculationConfig:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`name`: the preset's name, OWN, or words for settings of another version. `differ`: for OWN,
-    the fields that differ from the defaults, as `field=value`; for `specinfer` with PAGE_NODES, the
-    node budget; otherwise empty. `sampling`: the temperature, then the other sampling parameters
-    that change the probabilities."""
+    the fields that differ from the defaults, as `field=value`. `sampling`: the sampling parameters
+    in words, first the temperature."""
 
     name: str
     differ: tuple[str, ...]
@@ -77,7 +75,7 @@ class Settings:
 
 
 def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Settings:
-    """The settings of a request, with `ssms` loaded."""
+    """The settings of a request. `ssms`: the loaded SSMs."""
     sampling = request_fields.get("sampling", {})
     words = _sampling(sampling)
     try:
@@ -102,8 +100,8 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
 def _comparable_presets(
     temperature: float, ssms: tuple[str, ...]
 ) -> tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]:
-    """For each preset, and for `specinfer` with PAGE_NODES: the name, `Settings.differ`, and the
-    fields for comparison. Cached, since every frame of a run needs them."""
+    """For each preset: the name, `Settings.differ`, and the fields for comparison. Cached, since
+    every frame of a run needs them."""
     presets = [(name, (), SpeculationConfig.preset(name, temperature)) for name in PRESETS]
     on_page = ("specinfer", (f"{PAGE_NODES} nodes",), page_preset("specinfer", temperature))
     return tuple(
@@ -124,8 +122,7 @@ def settings_line(view: View) -> str:
 
 
 def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any]:
-    """A configuration's fields for comparison. Drafters are given by name; `record_top_k` is 0,
-    since it does not change the text."""
+    """A configuration's fields for comparison: drafters are given by name, `record_top_k` is 0."""
     plain = config.to_plain()
     plain["record_top_k"] = 0
     groups = {"all": list(ssms), "first": list(ssms[:1])}

@@ -1,5 +1,4 @@
-"""Words for a speed-up and its range over repeats or prompts. A range of the lowest and the highest
-value (`Estimate.ends`) is not called a 95 % interval."""
+"""Words for a speed-up and its range over repeats or prompts."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ __all__ = [
 ]
 
 AS_FAST = 0.99
-"""A speed-up of at least this is not called slower: two runs of the same work may differ by 1 %."""
+"""A speed-up of at least AS_FAST is not called slower: equal runs may differ by 1 %."""
 NOISE = 1.02
 """A speed-up that exceeds the tokens per pass by this factor is noise: an LLM pass is no faster
 with drafts than without."""
@@ -29,16 +28,14 @@ FAR_APART = 2.0
 lowest."""
 
 SINGLE = "one sample"
-"""For a speed, or a speed-up, that was measured once."""
 
 DIGITS = 2
 """Decimals of a printed speed-up."""
 
 
 def speed_up_words(ratio: Estimate, noun: str = "repeat", against: str = "") -> str:
-    """`1.20x the speed of plain decoding (1.10 to 1.30 in 3 repeats)`. `noun`: what one group of
-    the estimate is; `against`: words for the plain decoding that a single sample is compared
-    with."""
+    """`1.20x the speed of plain decoding (1.10 to 1.30 in 3 repeats)`. `noun`: the name of a group
+    of the estimate; `against`: words for plain decoding, used for a single sample."""
     if ratio.groups < 2:
         return f"{ratio.value:.2f}x the speed of {against or 'plain decoding'}, {SINGLE}"
     where = "in" if ratio.ends else "in 95 % of resamples of"
@@ -55,13 +52,13 @@ def range_words(estimate: Estimate, places: int) -> str:
 
 
 def is_unsure(ratio: Estimate) -> bool:
-    """Whether a range of speed-ups contains 1. The bounds are compared as printed: next to "0.54 to
-    1.00" nothing may be called slower."""
+    """Whether a range of speed-ups contains 1."""
+    # Rounded as printed: next to "0.54 to 1.00" no point may be called slower.
     return ratio.groups > 1 and round(ratio.low, DIGITS) <= 1 <= round(ratio.high, DIGITS)
 
 
 def is_noise(ratio: float, tokens_per_pass: float | None) -> bool:
-    """Whether a speed-up is above what `tokens_per_pass` can gain."""
+    """Whether a speed-up is larger than `tokens_per_pass` can explain."""
     return tokens_per_pass is not None and ratio > NOISE * tokens_per_pass
 
 
@@ -75,9 +72,8 @@ def noise_words(ratio: Estimate, tokens_per_pass: float | None) -> str:
 
 
 def apart_words(ratio: Estimate, noun: str = "repeat") -> str:
-    """Says that samples of one request differ too much to tell whether the request or plain
-    decoding is faster. Empty if they do not, or if the range does not contain 1; empty also for
-    prompts, whose speed-ups differ anyway. `noun`: see `speed_up_words`."""
+    """Says that samples of one request differ too much to compare its speed with plain decoding;
+    else empty. Always empty for prompts, whose speed-ups differ anyway."""
     if noun == "prompt" or not is_unsure(ratio) or ratio.high < FAR_APART * ratio.low:
         return ""
     return f"the {noun}s differ too much to tell"
@@ -90,7 +86,7 @@ def is_slower(ratio: Estimate) -> bool:
 
 def spread_words(estimate: Estimate | None, noun: str) -> str:
     """`95 % of resamples of 8 prompts`, `lowest to highest of 3 repeats`, `one repeat: no
-    interval`; empty without a measurement. `noun`: what one group of the estimate is."""
+    interval`; empty without a measurement. `noun`: the name of a group of the estimate."""
     if estimate is None:
         return ""
     if estimate.groups < 2:
@@ -100,8 +96,7 @@ def spread_words(estimate: Estimate | None, noun: str) -> str:
 
 
 def where_words(estimate: Estimate, noun: str) -> str:
-    """What a result holds for: `in this one prompt`, `in these 3 repeats`, or `here` for FEW groups
-    or more."""
+    """`in this one prompt`, `in these 3 repeats`, or `here` for FEW groups or more."""
     if estimate.groups < 2:
         return f"in this one {noun}"
     return f"in these {estimate.groups} {noun}s" if estimate.groups < FEW else "here"

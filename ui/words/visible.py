@@ -1,5 +1,4 @@
-"""Makes text of a visitor or a model safe for a line of the page: signs replace certain control,
-invisible and direction-changing characters."""
+"""Replaces control, invisible and direction-changing characters of a text by visible signs."""
 
 from __future__ import annotations
 
