@@ -60,7 +60,8 @@ def checkpoint_files(source: ModelSource, config: Any) -> list[Path]:
     UnsupportedModelError for quantized weights, ModelLoadError without such files."""
     if getattr(config, "quantization_config", None) is not None:
         raise UnsupportedModelError(
-            f"model {source} has quantized weights: only unquantized weights can be streamed"
+            f"model {source} has quantized weights: its layers cannot be streamed; "
+            "unquantized weights are allowed"
         )
     if not (files := _safetensors_files(source)):
         raise ModelLoadError.of(
