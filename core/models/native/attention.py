@@ -1,4 +1,5 @@
-"""Attention of one head over its KV slots, as LLVM IR. The order of every sum is fixed."""
+"""Attention of one head over its slots as LLVM IR: q k and the weighted sum of values, in
+registers. The order of every sum is fixed."""
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba infers the types of these functions from their arguments.
 
@@ -18,13 +19,13 @@ from core.models.native.weight_formats import WeightFormat, broadcast, kind_of
 __all__ = ["MAX_VECTORS", "SlotRange", "key_products", "vector", "value_sums"]
 
 MAX_VECTORS = 8
-"""The most vectors of one head that a call processes."""
+"""Most vectors of a head's dimensions that one call processes."""
 
 
 class SlotRange(NamedTuple):
     """`base`: offset of a head's slot 0 in keys or values; `size`: dimensions of a slot; `begin`:
-    the first dimension to process; `onto`: 0 to overwrite the output, another value to add to
-    the output."""
+    the first dimension to process; `onto`: 0 to overwrite the output, else the sums are added to
+    it."""
 
     base: int
     size: int
@@ -44,9 +45,8 @@ def vector(typing):
 
 @intrinsic
 def key_products(typing, count, part, seen, weights, keys, q):
-    """weights[j] += q k of slot seen[j]; = instead of += if `part.onto` is 0. `part`: a SlotRange;
-    `count`: vectors of the head to process, 1 to MAX_VECTORS, from dimension `part.begin` on.
-    `weights` must have room for whole vectors."""
+    """weights[j] += q k of slot seen[j], over `count` vectors, 1 to MAX_VECTORS, from dimension
+    `part.begin` on; = instead of += if `part.onto` is 0. `weights` has room for whole vectors."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _dispatch(_emit_key_products, context, builder, signature, arguments)
@@ -57,8 +57,8 @@ def key_products(typing, count, part, seen, weights, keys, q):
 
 @intrinsic
 def value_sums(typing, count, part, seen, weights, values, to):
-    """to += the sum over j of weights[j] v of slot seen[j]; = instead of += if `part.onto` is 0.
-    `count` and `part` as in `key_products`."""
+    """to += the sum over j of weights[j] v of slot seen[j], in `count` vectors, 1 to MAX_VECTORS,
+    from dimension `part.begin` on; = instead of += if `part.onto` is 0."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _dispatch(_emit_value_sums, context, builder, signature, arguments)
@@ -74,7 +74,7 @@ def _dispatch(
     signature: Any,
     arguments: Any,
 ) -> None:
-    """Calls the function that `emit` generates for this number of vectors."""
+    """Calls the function for this number of vectors; a function is generated for each number."""
     seen, weights, keys_or_values, operand = (
         context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (2, 3, 4, 5)
     )
@@ -116,6 +116,7 @@ class _SlotLoop:
         return self.function.append_basic_block(name)
 
     def vectors(self, builder: Any, j: Any) -> list[Any]:
+        """Vectors of the j-th slot."""
         # `seen` is int32, half the memory of int64.
         slot = builder.sext(builder.load(builder.gep(self.seen, [j])), self.int64)
         place = builder.gep(self.slot_0, [builder.mul(slot, self.size)])
@@ -136,7 +137,8 @@ class _SlotLoop:
 
 
 def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
-    # Past the end of `seen` the last slot is repeated. Callers ignore the weights written there.
+    """The function that `key_products` calls; it processes a vector of slots at a time. Past the
+    end of `seen` the last slot is repeated, and the caller ignores the weights written there."""
     name = f"key_products_{count}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
@@ -145,6 +147,7 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
     int64, builder = loop.int64, ir.IRBuilder(entry)
     # The query stays in registers over all slots.
     query = [builder.load(place, align=4) for place in loop.operand_vectors(builder)]
+    # The first part of a head overwrites `weights`, later parts add to them.
     overwrites = builder.icmp_signed("==", loop.onto, int64(0))
     last = builder.sub(loop.slots, int64(1))
     builder.cbranch(builder.icmp_signed(">", loop.slots, int64(0)), body, end)
@@ -152,7 +155,7 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
     j = builder.phi(int64)
 
     def product(k: int) -> Any:
-        """Partial sums of q k of one slot, one for each lane."""
+        """Partial sums of q k of one slot: a vector still to be reduced."""
         index = builder.add(j, int64(k))
         index = builder.select(builder.icmp_signed("<", index, last), index, last)
         keys = loop.vectors(builder, index)
@@ -162,6 +165,7 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
             sums[v % 2] = kind.multiply_add(builder, sums[v % 2], query[v], keys[v])
         return sums[0] if count == 1 else builder.fadd(*sums)
 
+    # `lanes` slots give `lanes` vectors of partial sums, which become one vector of products.
     total = _sum_vectors(builder, product, range(loop.lanes))
     place = loop.at(builder, loop.weights, j)
     before = builder.select(overwrites, loop.zero, builder.load(place, align=4))
@@ -175,13 +179,15 @@ def _emit_key_products(module: Any, count: int, kind: WeightFormat) -> Any:
 
 
 def _sum_vectors(builder: Any, vector: Callable[[int], Any], indices: range) -> Any:
-    """A vector whose element j is the sum of vector j's elements."""
+    """Horizontal sums of `lanes` vectors in one vector: element j is the sum of vector j's
+    elements, always in the same order. Adds two vectors at a time: no lane is idle."""
     if len(indices) == 1:
         return vector(indices[0])
     each = len(indices) // 2
     two = [_sum_vectors(builder, vector, half) for half in (indices[:each], indices[each:])]
-    # Blocks of `each` partial sums are added in pairs. The first pairs lie within 128 bits, since
-    # moving data farther takes longer.
+    # A vector made from `each` vectors consists of blocks; every block holds one partial sum of
+    # each of these vectors. Two blocks are added at a time, at first within 128 bits: moving data
+    # farther takes longer.
     apart = 2 if each == 1 else 1
     lanes = two[0].type.count
     lower = [block for block in range(lanes // each) if block // apart % 2 == 0]
@@ -190,13 +196,15 @@ def _sum_vectors(builder: Any, vector: Callable[[int], Any], indices: range) -> 
 
 
 def _blocks(builder: Any, two: list[Any], blocks: list[int], each: int) -> Any:
-    """The given blocks of two vectors, alternating between the vectors."""
+    """These blocks of two vectors, alternating between the two."""
     lanes = two[0].type.count
     at = [v * lanes + block * each + i for block in blocks for v in (0, 1) for i in range(each)]
     return builder.shuffle_vector(*two, ir.Constant(ir.VectorType(ir.IntType(32), lanes), at))
 
 
 def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
+    """The function that `value_sums` calls. With few vectors, even and odd slots have separate
+    accumulators: a multiply-add does not wait for the previous one."""
     name = f"value_sums_{count}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
@@ -205,8 +213,7 @@ def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
         loop.block(name) for name in ("entry", "body", "remainder", "last", "end")
     )
     int64, builder = loop.int64, ir.IRBuilder(entry)
-    # Separate accumulators for even and odd slots hide the latency of multiply-add, if twice as
-    # many accumulators fit the registers.
+    # Twice as many accumulators must still fit the registers.
     sides = 2 if count <= MAX_VECTORS // 2 else 1
     places, zeros = loop.operand_vectors(builder), [loop.zero] * count
     overwrites = builder.icmp_signed("==", loop.onto, int64(0))
@@ -219,7 +226,8 @@ def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
         one, values = broadcast(builder, weight, loop.lanes), loop.vectors(builder, j)
         return [kind.multiply_add(builder, sums[v], one, values[v]) for v in range(count)]
 
-    # Slots in the unrolled loop. With two sides, the last of an odd number of slots remains.
+    # Number of slots in the unrolled loop; with two sides, the last of an odd number of slots
+    # remains.
     even = builder.and_(loop.slots, int64(-sides))
     builder.cbranch(builder.icmp_signed(">", even, int64(0)), body, remainder)
     builder.position_at_end(body)
@@ -242,6 +250,7 @@ def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
     builder.position_at_end(end)
     sums_out = loop.phis(builder)
     _add_incoming(sums_out, (so_far[0], remainder), (with_last, last))
+    # The sums of even and odd slots are added last, in a fixed order.
     for other in so_far[1:]:
         sums_out = [builder.fadd(*two) for two in zip(sums_out, other, strict=True)]
     for one, place in zip(sums_out, places, strict=True):
@@ -251,6 +260,7 @@ def _emit_value_sums(module: Any, count: int, kind: WeightFormat) -> Any:
 
 
 def _add_incoming(phis: list[Any], *arguments: tuple[list[Any], Any]) -> None:
+    """Sets each phi's value for each predecessor block."""
     for values, block in arguments:
         for phi, value in zip(phis, values, strict=True):
             phi.add_incoming(value, block)

@@ -1,6 +1,6 @@
-"""The part of drafting between two forward passes, as native code.
-
-The same work in Python would take longer than a small model's pass.
+"""The part of drafting between two forward passes, as native code: reads logits, adds children,
+decides whether to draft another level, writes the next pass's inputs. In Python this would take
+longer than a small model's pass.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba infers the types of these functions from their arguments.
@@ -28,10 +28,10 @@ TOKEN, PARENT, RANK = range(3)
 NODES, FED, PASSES = range(3)
 MEAN, VARIANCE, SUM = range(3)
 ROOT = -1
-# A child is left out if its log score is lower than the best child's by more than FAR (top-k
-# drafts) or FAR_COUPLED (coupled drafts). Its score is about 0 in float32 or float64, respectively.
+# Children whose log score is lower than the best child's by more than this are left out: in float32
+# (FAR, top-k drafts) or float64 (FAR_COUPLED, coupled drafts) their score is about 0. MIN_UTILITY
+# is the lower bound of a utility minus the largest utility.
 FAR, FAR_COUPLED = 103.0, 745.0
-# Lower bound of the difference between a utility and the largest utility.
 MIN_UTILITY = -1e4
 
 
@@ -78,25 +78,25 @@ def slice_inputs(inputs: BatchInputs, sizes: tuple[int, int, int]) -> BatchInput
 
 @exact
 def compute_utilities(logits, noise, noise_at, temperature, utilities):
-    """Writes the utilities by which children are chosen: the logits, or, for coupled drafts,
-    logits / T + Gumbel noise."""
+    """Utilities by which children are chosen: the logits, or, for coupled drafts, logits / T +
+    Gumbel noise G. Coupled utilities are log q + G up to a constant."""
     if noise_at < 0:
         for i in range(logits.shape[0]):
             utilities[i] = logits[i]
     else:
         for i in range(logits.shape[0]):
-            # Rounding must be as in torch's path: division in float32, addition in float64.
+            # The torch path also divides in float32 and adds in float64: both must round alike.
             utilities[i] = np.float64(logits[i] / temperature) + noise[noise_at + i]
 
 
 @exact
 def largest(utilities, width, ids, values):
     """Writes the `width` largest utilities into `values` and their token ids into `ids`,
-    descending, the lower id first among equals. Returns the number of tokens written."""
+    descending, the lower id first among equals. Returns how many there are."""
     count = 0
     for i in range(utilities.shape[0]):
         value = utilities[i]
-        # Insertion into a short sorted list.
+        # Insertion into a short sorted list. Equal values keep the lower id, which came first.
         if count == width and value <= values[count - 1]:
             continue
         count = min(count + 1, width)
@@ -110,11 +110,11 @@ def largest(utilities, width, ids, values):
 
 @reassociate
 def softmax_moments(utilities, highest, calibration_temperature):
-    """Returns the sum of the weights e^((u - highest) / T), T the calibration temperature; the
-    utilities' mean and variance under these weights; and the utilities' plain sum."""
+    """Z = sum of e^((u - highest) / T), T the calibration temperature; the utilities' mean and
+    variance under these weights; and the plain sum of the utilities."""
     total, first, second, plain_sum = np.float64(0), np.float64(0), np.float64(0), np.float64(0)
     for i in range(utilities.shape[0]):
-        # The plain sum is NaN if any utility is NaN. The comparisons below hide a NaN.
+        # NaN if any utility is NaN, which the comparisons below would hide.
         plain_sum += utilities[i]
         # -inf would give 0 x inf = NaN in the moments.
         below = max(utilities[i] - highest, MIN_UTILITY)
@@ -136,6 +136,7 @@ def add_text_queries(batch, i, inputs, t, extent):
         inputs.tokens[t] = batch.text[request[UNREAD] + slot - request[READ]]
         inputs.positions[t] = inputs.slots[t] = slot
         inputs.rows[t] = request[ROW]
+        # Causal: the token itself and all before it.
         inputs.full[t * extent : t * extent + slot + 1] = True
         t += 1
     return t
@@ -144,7 +145,7 @@ def add_text_queries(batch, i, inputs, t, extent):
 @exact
 def write_frontier(batch, i, g, level, inputs, t, extent):
     """Writes a draft's frontier (see `select_frontier`) as queries from index t on; returns the
-    index after them."""
+    index after them. A node attends to the text, its ancestors and itself."""
     request = batch.requests[i]
     for f in range(g.width[i]):
         node, place = g.frontier[i, f], g.counts[i, FED]
@@ -181,7 +182,7 @@ def next_pass(batch, g, inputs, level, row):
     inputs.full[: total * extent] = False
     for m in range(members):
         inputs.first[m] = t
-        # Requests and tokens are grouped by member, a model of `core.models.stacking.Stack`.
+        # Requests and tokens are grouped by member: one model of `core.models.stacking.Stack`.
         while i < n and batch.requests[i, MEMBER] == m:
             begin = t
             if g.width[i] and level == 0:
@@ -201,7 +202,8 @@ def next_pass(batch, g, inputs, level, row):
 
 @exact
 def add_children(batch, i, g, level, parent, logits, row, outputs):
-    """Adds children to the node `parent`, or to the root, from row `row` of the logits."""
+    """Adds the children that row `row` of the logits gives to the node `parent`, or to the
+    root."""
     width, count = batch.widths[i, level], batch.requests[i, CANDIDATES]
     noise_at, calibration_temperature = batch.noise_at[i, level], batch.calibration_temperature[i]
     at, utilities_at = row * outputs, row * outputs if g.utilities.shape[0] > outputs else 0
@@ -251,13 +253,13 @@ def select_frontier(batch, i, g, level, before):
 
 @exact
 def absorb_logits(batch, g, level, logits, outputs):
-    """Adds children from a pass's logits to every draft in that pass, and selects the next
-    frontiers."""
+    """Adds the children that a pass's logits give, for every draft in that pass, and selects the
+    next frontier."""
     for i in range(batch.requests.shape[0]):
         if g.width[i] == 0:
             continue
         g.counts[i, PASSES] += 1
-        # Nodes from `before` on are the new level. The pass has read the last `width` of the
+        # Nodes from `before` on are the new level; the pass has read the last `width` of the
         # `num_fed` nodes.
         before, num_fed = g.counts[i, NODES], g.counts[i, FED]
         if level == 0:
@@ -273,9 +275,9 @@ def absorb_logits(batch, g, level, logits, outputs):
 def _compile_step(source_hash: int) -> Any:
     @cached_entry
     def step(batch, g, inputs, logits, outputs, level, row):
-        """Absorbs the logits of the previous level's pass, if any. Then writes the next pass's
+        """Absorbs the logits of the pass before `level`, if any. Then writes the next pass's
         `inputs` and returns their sizes. `batch`: a DraftBatch; `g`: its DraftOutputs; `logits`:
-        (rows, outputs), flat, the first `row` rows written."""
+        flat (`row` rows, outputs)."""
         _ = source_hash
         if level > 0:
             absorb_logits(batch, g, level - 1, logits, outputs)

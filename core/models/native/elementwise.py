@@ -1,7 +1,7 @@
 """Vector operations of a pass, and the barrier of its threads.
 
-Every sum has a fixed order: a token's results are bitwise the same in any batch, on any number of
-threads.
+The order of every sum is independent of the rest of the batch: a node's logits are bitwise the same
+alone or in a tree, in one request or in many, on one thread or on several.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -91,7 +91,8 @@ def attend(q, keys, values, bases, views, weights, to):
 
     q (tokens, size), flat; `bases` (tokens,): offset of each token's row of slots; `views`: the
     slots that each token attends to (tokens, extent), their counts, extent; `to`: (array, row
-    stride).
+    stride). Slots are processed in tiles, each tile for all tokens while its keys or values are in
+    the L1 cache.
     """
     seen, counts, extent = views
     # `weights` (tokens, stride): a row has `extent` elements and room for a vector, see
@@ -100,9 +101,9 @@ def attend(q, keys, values, bases, views, weights, to):
     size = q.shape[0] // tokens
     for t in range(tokens):
         most = max(most, counts[t])
-    # A tile's keys stay in the L1 cache while all tokens read them.
     for begin in range(0, most, SLOTS):
         for t in range(tokens):
+            # Each token has its own list of slots: one tile may be different slots for two tokens.
             slots = min(counts[t] - begin, SLOTS)
             if slots > 0:
                 seen_at, at = t * extent + begin, t * stride + begin
@@ -111,6 +112,7 @@ def attend(q, keys, values, bases, views, weights, to):
     scale = np.float32(1) / np.sqrt(np.float32(size))
     for t in range(tokens):
         softmax_inplace(weights[t * stride : t * stride + counts[t]], scale)
+        # The output of a token that attends to no slot is 0.
         if counts[t] == 0:
             to[0][t * to[1] : t * to[1] + size] = 0
     for begin in range(0, most, SLOTS):
@@ -125,8 +127,9 @@ def attend(q, keys, values, bases, views, weights, to):
 
 @reassociate
 def query_key_products(q, keys, base, seen, weights):
-    """weights[j] = q k of slot seen[j]; there must be room for one more vector after `weights`."""
+    """weights[j] = q k of slot seen[j]; the memory after `weights` has room for one more vector."""
     size, lanes = q.shape[0], vector()
+    # Full vectors first, then the remaining dimensions one at a time.
     in_vectors, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, in_vectors, step):
         count = min(MAX_VECTORS, (in_vectors - begin) // lanes)
@@ -162,6 +165,7 @@ def softmax_inplace(weights, scale):
         # A positive scale does not change which weight is the largest.
         highest = max(highest, weights[j])
     for j in range(slots):
+        # At most e^0: nothing overflows.
         weights[j] = exp((weights[j] - highest) * scale)
     for j in range(slots):
         total += weights[j]
@@ -176,7 +180,8 @@ def barrier_wait(arrived, workers, stage):
     if workers > 1:
         arrive(arrived)
         polls = 0
-        # The count is never reset: no thread can miss the end of a stage.
+        # The count is never reset: no thread can miss the end of a stage. Stage s ends at (s + 1) *
+        # workers arrivals.
         while arrivals(arrived) < (stage + 1) * workers:
             polls += 1
             if polls > SPINS:  # a thread that has not arrived may need this core
@@ -187,7 +192,7 @@ def barrier_wait(arrived, workers, stage):
 @exact
 def list_slots(mask, n, extent, out):
     """Lists the slots that are True for each token in a flat mask (n, extent). `out`: arrays for
-    the ascending slots (n, extent) and their counts (n,). Returns these arrays and the extent."""
+    the ascending slots (n, extent) and their counts (n,). Returns both and the extent."""
     seen, counts = out
     for t in range(n):
         count = 0
@@ -218,7 +223,8 @@ def add_residual(x, back, bias):
 @exact
 def apply_gate(wide, bias, active, part):
     """active = silu(gate) up, of one vector; a block of `wide` is half a block of gates and half a
-    block of ups. `part`: (index of this thread, number of threads)."""
+    block of ups. `part`: (index of this thread, number of threads); the threads divide the
+    blocks."""
     blocks = wide.shape[0] // BLOCK
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         at, middle, to = b * BLOCK, b * BLOCK + HALF_BLOCK, b * HALF_BLOCK

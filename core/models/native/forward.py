@@ -49,14 +49,14 @@ ABANDONED = 1 << 62
 Ready = Callable[[int], None]
 """Called with a level before the children of that level are chosen."""
 Segment = tuple[PackedWeights, tuple[int, int, int]]
-"""The weights and the `steps` of one call of the kernel."""
+"""The arguments of one call of the kernel in a pass: its weights and its `steps`."""
 Reduce = Callable[[torch.Tensor], object]
-"""Sums a tensor over all ranks, in place."""
+"""Adds up a tensor over the ranks of an LLM, in place."""
 
 
 class DraftResult(NamedTuple):
-    """Drafts; their logits (rows, V), float32; and the start and end of each pass, in seconds of
-    time.perf_counter."""
+    """Drafts; the logits (rows, V), float32, from which their tokens were chosen; and the start and
+    end of each pass, in seconds of time.perf_counter."""
 
     outputs: DraftOutputs
     logits: torch.Tensor
@@ -64,12 +64,11 @@ class DraftResult(NamedTuple):
 
 
 class CompiledForward:
-    """A `core.models.forward.Forward` in native code. With stacked models, row r of the arena
-    belongs to member r modulo the number of members.
-
-    Arithmetic is float32. A bfloat16 model keeps matrices, keys and values in bfloat16; some
-    formats of `weight_formats` also round its activations to bfloat16. All weights except the
-    embedding are copied."""
+    """See Forward. With stacked models, row r of the arena belongs to member r modulo the number of
+    members. Arithmetic is float32; a bfloat16 model keeps matrices, keys and values in bfloat16,
+    and rounds activations to bfloat16 if weights are multiplied in pairs or tiles
+    (`weight_formats`). Weights except the embedding are copied here: later changes to them have no
+    effect."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class CompiledForward:
         layers: tuple[LayerStream, type[Any]] | None = None,
     ) -> None:
         """`layers`: for an offloaded model, the stream of its layers' packed matrices and their
-        element type. The layers' matrices in `weights` are then on the device `meta`."""
+        element type; the layers' matrices in `weights` are then on the device `meta`."""
         # With one mask for all layers, every layer has the window.
         is_windowed = [
             bool(masks.window) and (layer.sliding or not masks.by_layer_type)
@@ -100,7 +99,7 @@ class CompiledForward:
         # As many threads as torch has now, if there is work for them.
         most = self._packed_bytes // MIN_BYTES_PER_THREAD + 1
         self._pool = _WorkerPool(min(torch.get_num_threads(), most))
-        # The workspace's size depends on `WeightFormat.parts`.
+        # `WeightFormat.parts` (weight_formats.py): the workspace's size depends on it.
         self._parts = kind_of_array(self._weights.matrices.dtype.type).parts
         self._draft_step = draft_step()
         self._reduce: Reduce | None = None
@@ -112,7 +111,7 @@ class CompiledForward:
 
     @property
     def kernels(self) -> tuple[Callable[..., None] | None, Callable[..., Any]]:
-        """The compiled functions `layers.kernel()` and `draft_step()`."""
+        """The compiled functions of a pass and of a draft's step."""
         return self._pool.kernel, self._draft_step
 
     @kernels.setter
@@ -162,9 +161,9 @@ class CompiledForward:
 
     def with_streamed_layers(self, mbps: float) -> CompiledForward:
         """The same pass of one model, with layers copied from host memory at `mbps` (10^6
-        bytes/s)."""
+        bytes/s). The new pass shares everything else with this one."""
         one, matrices, layers = copy.copy(self), self._weights.matrices, self._shape.layers
-        # The layers' matrices come first and are equally long. The head's matrix is not streamed.
+        # The layers' matrices come first and are equally long; the head's stays in `_weights`.
         end = self._head_offset
         memory = torch.from_numpy(matrices[:end].view(np.uint8)).view(layers, -1)
         one._stream = LayerStream(HostLayers(list(memory)), 0, mbps, "host", self.device)
@@ -172,8 +171,9 @@ class CompiledForward:
         return one
 
     def over_ranks(self, reduce: Reduce) -> CompiledForward:
-        """The same pass of a model whose layers are divided among ranks. `reduce` adds up the
-        products of all ranks after each half of a layer."""
+        """The same pass of a model whose layers are divided among ranks: `reduce` adds up the
+        products of all ranks after each half of a layer. The new pass releases the unpacked layers
+        and head, and shares everything else with this one."""
         one, lean = copy.copy(self), self._lean
         one._reduce = reduce
         one._lean = replace(lean, layers=(), head=lean.head.to("meta"))
@@ -188,7 +188,7 @@ class CompiledForward:
 
     @property
     def stream(self) -> LayerStream | None:
-        """The stream of the model's layers, if any."""
+        """The stream of the model's layers; None if they are not streamed."""
         return self._stream
 
     @property
@@ -225,8 +225,9 @@ class CompiledForward:
     def drafts(
         self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready, arena: KVArena
     ) -> DraftResult:
-        """Prefills the text that is not in the KV cache yet and drafts level by level. The arena
-        must have `limits.slots` slots in each row."""
+        """Prefills the text that is not in the KV cache yet and drafts level by level.
+        `ready(level)` is called before the children of that level are chosen. The arena must have
+        `limits.slots` slots in each row."""
         self._check(draft_batch.text)
         self._reach(limits.slots)
         outputs = self._shape.outputs
@@ -235,7 +236,8 @@ class CompiledForward:
         inputs = empty_inputs(limits, self._shape.members)
         passes: list[tuple[float, float]] = []
         row = 0
-        # `draft_step` returns 0 tokens once all drafts have ended.
+        # `draft_step` reads the last pass's logits and writes the next pass's inputs. It returns 0
+        # tokens once all drafts have ended.
         while (
             sizes := self._draft_step(draft_batch, result, inputs, flat, outputs, len(passes), row)
         )[0]:
@@ -255,6 +257,9 @@ class CompiledForward:
             self._pool.run(task, inputs, arena, logits)
 
     def _segments(self) -> Generator[Segment]:
+        """The kernel calls of a pass. If layers are streamed, each layer has a call; if layers are
+        divided among ranks, each half of a layer has a call. In both cases, the last call is for
+        the head. Otherwise one call runs all layers and the head."""
         layers = self._shape.layers
         if self._reduce is not None:
             yield from self._halves()
@@ -280,6 +285,7 @@ class CompiledForward:
                 yield at_step, (step, step + 1, GATED_HALF)
 
     def _without_padding(self, with_padding: Array) -> torch.Tensor:
+        """The vocabulary's logits: the kernel's outputs are padded to whole blocks."""
         logits = torch.from_numpy(with_padding)
         return logits if self._shape.outputs == self._vocabulary else logits[:, : self._vocabulary]
 
@@ -317,10 +323,12 @@ class _WorkerPool:
         arena: KVArena,
         logits: Array,
     ) -> None:
+        """Runs a pass. Only one pass runs at a time: passes share buffers, and two passes at once
+        would deadlock at a barrier. `model`: shape, `WeightFormat.parts`, calls, and the reduction
+        between calls."""
         shape, parts, segments, reduce = model
         tokens, back = len(inputs.tokens), round_up(shape.hidden, BLOCK)
         sizes = tokens, len(inputs.full) // tokens, self.workers
-        # Passes share buffers, and two passes at once would deadlock at a barrier.
         with self._busy:
             store, scratch, workspaces = self._buffers.of(shape, parts, sizes, arena)
             run_kernel = self.kernel
@@ -345,7 +353,8 @@ class _WorkerPool:
         workspaces: Sequence[Workspace],
         arrived: Array,
     ) -> None:
-        """Runs the kernel on all threads; a failing thread releases the others from the barrier."""
+        """Runs the kernel on all threads. A thread that fails releases the others from the
+        barrier."""
         if self._others is None:
             # The calling thread is the first worker.
             self._others = ThreadPoolExecutor(self.workers - 1, "pass")

@@ -19,10 +19,10 @@ __all__ = [
 ]
 
 BLOCK = 32
-"""Width of a block of weights: the outputs that are contiguous in memory for one input. Blocks of
-64 were no faster."""
+"""Width of a block of weights: the outputs that are contiguous in memory for one input. This width
+is two vectors of sixteen float32 or four of eight. Blocks of 64 were no faster."""
 HALF_BLOCK = 16
-"""Gate and up outputs alternate by half blocks."""
+"""Gate and up outputs alternate by half blocks: a block has the gates and ups of 16 MLP units."""
 
 
 class ModelSizes(NamedTuple):
@@ -30,10 +30,10 @@ class ModelSizes(NamedTuple):
     units; `outputs`: outputs of the LM head; `normed_heads`: whether query and key heads have
     norms.
 
-    The order of a member's matrices: for each layer QKV, attention output, gate and up interleaved,
-    down; then the LM head. The order of its vectors: for each layer both norms, the norms of query
-    and key heads, the biases of the four matrices; then the last norm. Outputs are padded to whole
-    blocks, MLP units to half blocks.
+    A member's matrices are stored one after another: for each layer QKV, attention output, gate and
+    up interleaved, down; then the LM head. Its vectors are stored likewise: for each layer both
+    norms, the norms of query and key heads, the biases of the four matrices; then the last norm.
+    Outputs are padded to whole blocks, MLP units to half blocks.
     """
 
     members: int
@@ -50,11 +50,12 @@ class ModelSizes(NamedTuple):
 
 class PackedWeights(NamedTuple):
     """A model's weights, each a flat array: `embedding` (members, vocabulary, hidden); `matrices`
-    in a format of `weight_formats`; `vectors` in float32; `cos` and `sin` (positions, size) in
-    float32, with the first half of each row of `sin` negated. `windowed` (layers,): whether a layer
-    has a sliding window. `eps`: of the norms."""
+    in one of the formats of `weight_formats`; `vectors`, and `cos` and `sin` (positions, size), as
+    float32, the first half of each row of sines negated. `windowed` (layers,): whether a layer has
+    a sliding window. `eps`: of the norms."""
 
-    # `embedding`: float32, or bfloat16 in uint16. Matrices and biases are padded with 0.
+    # `embedding`: float32, or bfloat16 in uint16. Matrices and biases are padded with 0: padded
+    # outputs are 0.
     embedding: Any
     matrices: Any
     vectors: Any
@@ -68,7 +69,7 @@ class LayerOffsets(NamedTuple):
     """Offsets of one layer's matrices, from `w` (QKV) to `w_end`, and of its vectors, from `norm`
     (the norm before attention) to `v_end`; `after`: the norm between attention and MLP. Lengths of
     rows: `width` of attended values, `qkv` of QKV outputs, `back` of the outputs of attention and
-    MLP. `qkv` and `back` are padded to blocks."""
+    MLP; `qkv` and `back` are padded to blocks."""
 
     width: int
     qkv: int
@@ -99,7 +100,8 @@ class BatchInputs(NamedTuple):
     tokens whose logits are computed.
     """
 
-    # int64, but `full` and `near` bool. numba would compile the kernels again for other types.
+    # int64, but `full` and `near` bool. numba compiles the kernels again for any other element
+    # type, here and below.
     tokens: Any
     positions: Any
     rows: Any
@@ -112,8 +114,8 @@ class BatchInputs(NamedTuple):
 
 class SharedBuffers(NamedTuple):
     """Activations shared by a pass's threads, flat: `projected` (n, qkv), `attended` (n, width),
-    `back` (n, back), `wide` (n, 2 inner): gate and up outputs; `active` (n, inner). For
-    `qkv`, `width` and `back` see LayerOffsets. `arrived` (1,): the barrier's count."""
+    `back` (n, back), `wide` (n, 2 inner): gate and up outputs, `active` (n, inner); see
+    LayerOffsets. `arrived` (1,): the barrier's count."""
 
     # float32, `arrived` int64.
     projected: Any

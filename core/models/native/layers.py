@@ -1,5 +1,5 @@
-"""The native pass as one compiled function, `kernel`. A layer has two halves: attention, and the
-gated MLP."""
+"""The native pass as one compiled function (`kernel`), layer by layer: attention half, gated half
+(the MLP)."""
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # mypy: disable-error-code="var-annotated"
 # numba infers the types of these functions from their arguments.
@@ -47,7 +47,7 @@ __all__ = [
 MAX_HEAD_TOKENS = 16
 """The largest number of tokens for which one head's attention is computed together."""
 WHOLE_LAYERS, ATTENTION_HALF, GATED_HALF = 0, 1, 2
-"""The part of each layer that a call of the kernel runs; see `run`."""
+"""The parts that one call of the kernel runs; see `run`."""
 
 
 @inline
@@ -203,7 +203,8 @@ def gated_half(shape, w, at, span, s, workspace, part, stage):
         h, np.int64(0), shape.hidden, w.matrices, at.up,
         s.wide, first * up, up, count, part, x_bf16,
     )  # fmt: skip
-    # No barrier is needed: a thread gates the blocks that it has multiplied.
+    # No barrier is needed: a thread gates the blocks that it has multiplied, and a block has both
+    # gate and up of its units.
     apply_gates(shape, w, at, span, s, part)
     stage = barrier_wait(s.arrived, part[1], stage)
     products(
@@ -215,7 +216,7 @@ def gated_half(shape, w, at, span, s, workspace, part, stage):
 
 @inline
 def embed(shape, w, member, tokens, x):
-    """x = embeddings of a member's tokens."""
+    """x = embeddings of the tokens of a member (a model of the stack)."""
     for t in range(tokens.shape[0]):
         # `embedding` (members, V, hidden), flat.
         token = member * shape.vocabulary + tokens[t]
@@ -243,9 +244,9 @@ def begin_residual(shape, w, inputs, member, span, s, x, steps, w_at, v_at):
 
 @inline
 def run_layers(shape, w, inputs, span, s, store, views, workspace, part, steps, w_at, v_at, stage):
-    """Runs the layers of `steps` for one member's tokens; returns the offsets after these layers,
-    and the barrier's stage. `views`: the slots that tokens attend to in layers with full attention,
-    and in layers with a window."""
+    """The layers of `steps` for one member's tokens; returns the offsets after these layers, and
+    the barrier's stage. `views`: the slots that tokens attend to in layers with full attention, and
+    in layers with a window."""
     half = steps[2]
     for layer in range(steps[0], min(steps[1], shape.layers)):
         at, rows = layout(shape, w_at, v_at), layer * store[2][0]
@@ -266,7 +267,7 @@ def run_layers(shape, w, inputs, span, s, store, views, workspace, part, steps, 
 
 @inline
 def run_head(shape, w, inputs, span, logits, begin, workspace, part, w_at, v_at):
-    """Writes one member's rows of `logits`, from row `begin` on; returns the row after them."""
+    """One member's rows of `logits`, from row `begin` on; returns the row after them."""
     hidden, end = shape.hidden, span[0] + span[1]
     norm = stretch(w.vectors, v_at, hidden)
     # `logits_indices` is ascending, and tokens are grouped by member: from `begin` on the indices
@@ -288,7 +289,8 @@ def run_members(shape, w, inputs, store, s, logits, steps, workspace, part):
     """See `run` below."""
     n = inputs.tokens.shape[0]
     extent = inputs.full.shape[0] // n
-    # Every thread lists the slots, which saves a barrier.
+    # The slots are listed once for all layers of a call, but in every thread, which saves a
+    # barrier.
     all_seen = near_seen = list_slots(inputs.full, n, extent, workspace.full)
     if inputs.near.shape[0]:
         near_seen = list_slots(inputs.near, n, extent, workspace.near)
@@ -323,7 +325,7 @@ def kernel() -> Callable[..., None]:
 
 def source_hash_of(folder: Path) -> int:
     """A hash of all sources in a folder, for a cached function to close over. numba's disk cache
-    checks only the function's own file and the values in its closure."""
+    checks that function's file and the values that it closes over, but no other file."""
     return zlib.crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py"))))
 
 
@@ -338,9 +340,9 @@ def _compile_kernel(source_hash: int) -> Any:
         `steps`: (first, end, half). The steps are the layers, then the head. A pass of one model
         may be several calls over successive steps: `w.matrices` then begins with the matrices of
         the call's first step, and the residual stream stays in the workspace. With ATTENTION_HALF
-        or GATED_HALF a call ends with that half's product in `s.back`. The caller adds the products
-        of the other ranks, and the next call adds `s.back` to the residual stream. The head's call
-        is then an ATTENTION_HALF."""
+        and GATED_HALF a call ends with that half's product in `s.back`; the caller adds the
+        products of the other ranks to `s.back`, and the next call begins by adding `s.back` to the
+        residual stream. The head's call is then an ATTENTION_HALF."""
         _ = source_hash
         run_members(shape, w, inputs, store, s, logits, steps, workspace, part)
 

@@ -1,6 +1,7 @@
-"""Packs LeanWeights in the native pass's memory layout.
+"""Packing: LeanWeights to the native pass's memory layout.
 
-If all matrices are exact in bfloat16, they are stored in 16 bits, whatever their dtype.
+If all matrices are exact in bfloat16, they are stored in 16 bits, whatever their dtype: half the
+memory traffic, no rounding.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def pack_weights(
 
 def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
     """Element type of weights (see `weight_formats`). `half`: whether all weights are exact in
-    bfloat16."""
+    bfloat16. AVX512_BF16 is used only for bfloat16 models: it rounds activations to bfloat16."""
     if not half:
         return np.float32
     shape, is_bfloat16 = shape_of(weights), weights.embedding.dtype == torch.bfloat16
@@ -104,7 +105,6 @@ def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
     # A tile has 16 rows of pairs: 32 inputs.
     if multiplies_tiles() and all(count % (2 * TILE) == 0 for count in inputs):
         return np.int64 if is_bfloat16 else np.int32
-    # Multiplying pairs rounds activations to bfloat16.
     if multiplies_pairs() and is_bfloat16 and all(count % 2 == 0 for count in inputs):
         return np.uint32
     return np.int16 if interleaves_weights() else np.uint16
@@ -113,16 +113,17 @@ def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
 def _pack_matrices(
     members: Sequence[LeanWeights], shape: ModelSizes, storage_type: type[Any]
 ) -> Array:
+    """All matrices of all members; packed one at a time, to bound the memory of copies."""
     qkv = round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
     back = round_up(shape.hidden, BLOCK)
-    # The number of weights of a layer: inputs times padded outputs of each matrix.
+    # The number of weights of a layer: inputs times padded outputs of QKV, gate and up, attention
+    # output, down.
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
     # With pairs or tiles, an element holds several weights.
     storage = empty_aligned(entries // kind_of_array(storage_type).inputs, storage_type)
     at = 0
-    # One matrix at a time, to bound the memory of copies.
     for matrix in (matrix for one in members for matrix in _ordered_matrices(one, shape)):
         blocks = _blocks(matrix, storage_type)
         storage[at : at + blocks.size] = blocks.reshape(-1)
@@ -142,6 +143,7 @@ def empty_aligned(entries: int, storage_type: type[Any]) -> Array:
     times as long to load."""
     size = np.dtype(storage_type).itemsize
     padded = np.empty(entries + LINE // size, storage_type)
+    # Number of elements up to the next cache line.
     begin = -padded.ctypes.data % LINE // size
     return padded[begin : begin + entries]
 
@@ -179,8 +181,9 @@ def _matrices_of_layer(layer: LeanLayer, shape: ModelSizes) -> Iterator[torch.Te
 
 
 def _vectors(weights: LeanWeights, shape: ModelSizes) -> list[Array]:
-    """Norms and biases in the order that ModelSizes describes."""
-    # Zeros in place of missing head norms: one layout for all models.
+    """Norms and biases in the order that ModelSizes describes; zeros in place of vectors that the
+    model does not have."""
+    # One layout for all models; the kernel skips head norms if the model has none.
     zeros = torch.zeros(shape.size)
     vectors = []
     for layer in weights.layers:
@@ -210,7 +213,9 @@ def _bias(bias: torch.Tensor | None, size: int) -> Array:
 
 
 def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
-    """Alternates half blocks of gate and up outputs, so that each block can be gated alone."""
+    """Alternates half blocks of gate and up outputs."""
+    # Then the thread that multiplies a block has both factors of its MLP units, see
+    # `elementwise.apply_gate`.
     pad = (0, inner - gate_up.shape[-1] // 2)
     parts = [torch.nn.functional.pad(part, pad) for part in gate_up.chunk(2, -1)]
     halves = [part.reshape(*part.shape[:-1], -1, HALF_BLOCK) for part in parts]
@@ -218,8 +223,9 @@ def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
 
 
 def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
-    """A matrix (inputs, outputs) as (blocks, inputs, BLOCK), or, with pairs or tiles, as pairs of
-    inputs (blocks, inputs / 2, BLOCK), the first input in the lower 16 bits."""
+    """A matrix (inputs, outputs) as (blocks, inputs, BLOCK), interleaved if int16. With pairs
+    or tiles: pairs of inputs in the order (blocks, inputs / 2, BLOCK), a pair's first input in the
+    lower 16 bits."""
     half = storage_type is not np.float32
     # As 16 bits: numpy has no bfloat16.
     entries = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())

@@ -1,7 +1,7 @@
 """Products of a few vectors with a blocked matrix, bound by memory bandwidth.
 
-Each block of the matrix is read from memory once and multiplied with all vectors. The order of
-every sum is fixed.
+Each block of the matrix is read from memory once and multiplied with all vectors, in registers or
+in AMX tiles. The order of every sum is fixed.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
 # mypy: disable-error-code="untyped-decorator"
@@ -51,8 +51,8 @@ STRETCH = 512
 @exact
 def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
     """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are divided
-    among threads: `part` is (thread, threads). `w_at`: offset in weights, not in elements of w.
-    `x_bf16`: buffer for x as bfloat16."""
+    among threads: `part` is (thread, threads). `w_at` counts weights. `x_bf16`: buffer for x as
+    bfloat16, see `select_operand`."""
     parts, each, begin, x_step = parts_of(w), inputs_of(w), x_at, inputs
     if parts:
         begin, x_step = np.int64(0), parts * inputs // each
@@ -77,13 +77,13 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, x_bf16):
 
 @exact
 def split_bfloat16(x, inputs, parts, to):
-    """Splits x (n, inputs), flat, into bfloat16 parts, `to` (n, parts, inputs). One part is x
-    rounded; three parts sum to x exactly."""
+    """Rounds x (n, inputs), flat, to bfloat16; with three parts also the remainder of the first
+    rounding, and the remainder of the second. The three parts sum to x. `to` (n, parts, inputs)."""
     for begin in range(0, x.shape[0], inputs):
         row, split = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
         high, middle, low = split[:inputs], split[inputs : 2 * inputs], split[2 * inputs :]
         for i in range(inputs):
-            # 3 x 8 bits of mantissa are float32's 24.
+            # x = high + middle + low exactly: 3 x 8 bits of mantissa are float32's 24.
             high[i] = round_like(high, row[i])
         if parts == 3:
             for i in range(inputs):
@@ -132,7 +132,7 @@ MAX_UNROLLED = 16
 
 
 def _format_field(name: str) -> Any:
-    """A function of w for compiled code, which returns a field of w's WeightFormat."""
+    """A function of w for compiled code: a field of its WeightFormat, constant once compiled."""
 
     def field(typing, w):
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -211,7 +211,7 @@ def _sums(module: Any, count: int, kind: WeightFormat) -> Any:
     entry, int64 = function.append_basic_block("entry"), ir.IntType(64)
     builder = ir.IRBuilder(entry)
     vector = ir.VectorType(ir.FloatType(), lanes)
-    # Pointers to the tokens' inputs and outputs.
+    # Pointers to the tokens' inputs and outputs; `sums` below has count x num_vectors accumulators.
     rows = [builder.gep(x, [builder.mul(x_step, int64(t))]) for t in range(count)]
     places = [_places(builder, y, builder.mul(y_step, int64(t)), num_vectors) for t in range(count)]
     overwrites = builder.icmp_signed("!=", first, int64(0))
@@ -284,7 +284,7 @@ def _places(builder: Any, y: Any, at: Any, num_vectors: int) -> list[Any]:
 
 
 def _fetch(builder: Any, place: Any) -> Any:
-    """Prefetches into the L2 cache. An invalid address is ignored."""
+    """Prefetches into the L2 cache, since L1 is full. An invalid address is ignored."""
     # Three tokens of a 0.5 B model took 48 ms with prefetches into L1, 29 to 31 with L2.
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     arg_types = [byte, *[flag] * 3]

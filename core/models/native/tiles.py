@@ -1,8 +1,10 @@
 """Products of a few vectors with a block of weights in AMX tiles, as LLVM IR. One instruction
 multiplies up to 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
-For a float32 model an input is split into three bfloat16, in three rows of a tile. Subnormal
-numbers count as 0. A row's order of summation does not depend on the other rows of its tile.
+For a float32 model an input is split into three bfloat16 with 8 bits of mantissa each, in three
+rows of a tile. Their products with a bfloat16 are exact in float32. Subnormal numbers count as 0,
+and the first part of the largest float32 would be infinite. A row's order of summation does not
+depend on the other rows of its tile.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba infers the types of these functions from their arguments.
@@ -22,12 +24,12 @@ from core.models.native.weight_formats import TILE, WeightFormat, kind_of
 
 __all__ = ["release_tiles", "configure_tiles", "multiply_tiles"]
 
-# The eight tile registers: sums for each tile of tokens and half of a block's outputs, x for each
-# tile of tokens, weights for each half of a block's outputs.
+# Uses of a core's eight tile registers: sums, for each tile of tokens and each half of a block's
+# outputs; x, for each tile of tokens; weights, for each half of a block's outputs.
 SUM_REGISTERS, ROW_REGISTERS, HALF_REGISTERS = ((0, 1), (2, 3)), (4, 5), (6, 7)
 ROW = BLOCK * 4
-"""Bytes of a block's float32 outputs: two rows of a tile. A block's weights for two inputs have as
-many bytes."""
+"""Bytes of a block's outputs, and of its weights for two inputs; half of these bytes are a tile's
+row."""
 
 
 @intrinsic
@@ -64,7 +66,8 @@ def configure_tiles(typing, w, tokens):
 
 @intrinsic
 def release_tiles(typing, w):
-    """Releases the tiles, if w is stored as tiles: every context switch saves configured tiles."""
+    """Releases the tiles, if w is stored as tiles: while they are configured, every context switch
+    saves them."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if kind_of(w.dtype).tiles:
@@ -88,7 +91,8 @@ def multiply_tiles(
 
 
 def _product_of_tiles(module: Any, kind: WeightFormat, num_tiles: int) -> Any:
-    """The function that multiplies `num_tiles` tiles of tokens, 1 or 2."""
+    """The function that multiplies `num_tiles` tiles of tokens, 1 or 2. The tiles share each load
+    of weights."""
     name = f"tiles_{num_tiles}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
@@ -101,7 +105,7 @@ def _product_of_tiles(module: Any, kind: WeightFormat, num_tiles: int) -> Any:
     buffer = builder.alloca(ir.ArrayType(float32, 2 * TILE * BLOCK))
     buffer.align = LINE
     token_bytes = builder.mul(x_step, _int64(2 * kind.inputs))
-    # The row stride of a tile in bytes: each part of a token is a row.
+    # Bytes from one row of a tile to the next: each part of a token is a row.
     row_bytes = builder.udiv(token_bytes, _int64(kind.parts))
     rows = [builder.bitcast(x, _byte_pointer())]
     rows.append(builder.gep(rows[0], [builder.mul(token_bytes, tile)]))
@@ -142,7 +146,8 @@ def _product_of_tiles(module: Any, kind: WeightFormat, num_tiles: int) -> Any:
 def _sum_parts(
     builder: Any, kind: WeightFormat, begin: Any, to: Any, tokens: Any, first: Any
 ) -> None:
-    """Adds up each token's outputs over its bfloat16 parts, the largest part first."""
+    """Adds up each token's outputs over its bfloat16 parts, the largest part first; writes the
+    totals to y if `first`, else adds them to y."""
     y, y_step = to
     vector = ir.VectorType(ir.FloatType(), TILE)
     zero = ir.Constant(vector, [0.0] * TILE)

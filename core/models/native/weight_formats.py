@@ -1,7 +1,9 @@
-"""Storage formats of weights: a `WeightFormat` for each element type.
+"""Storage formats of weights and how each is multiplied: a `WeightFormat` for each element type.
 
-Weights are float32, bfloat16, interleaved bfloat16 (see `interleave`) or bfloat16 in pairs. A pair
-has the weights of two successive inputs for one output.
+Formats: float32; bfloat16, the upper 16 bits of a float32; interleaved bfloat16; bfloat16 in pairs.
+One load of interleaved numbers gives two vectors of outputs by a shift and a mask. A pair has the
+weights of two successive inputs for one output. AVX512_BF16 multiplies pairs directly, AMX in
+tiles.
 
 All pairs have the same memory layout. The array's type selects the instruction: uint32 AVX512_BF16,
 int32 AMX with float32 activations, int64 AMX with bfloat16 activations. An int64 holds the pairs of
@@ -83,7 +85,8 @@ def kind_of_array(storage_type: type[Any]) -> WeightFormat:
 
 
 def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> WeightFormat:
-    """Pairs for AMX: x is rounded to bfloat16 (`parts` 1) or split into three (`parts` 3)."""
+    """Pairs for AMX: x is rounded to bfloat16 (`parts` 1) or split into three bfloat16 that sum to
+    x. Tokens fill up to two tiles."""
     most = 2 * (TILE // parts)
     return WeightFormat(name, element, element, inputs, 2 * inputs, parts, most, most)
 
@@ -107,12 +110,13 @@ def interleave(upper: Array, lanes: int) -> Array:
 
 def _load_vectors(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     vector = ir.VectorType(place.type.pointee, lanes)
-    # Aligned to an element only: this function also loads KV slots, which may begin anywhere.
+    # Aligned to an element only: KV slots, which this function loads too, may begin anywhere.
     steps = (builder.gep(place, [ir.IntType(64)(v * lanes)]) for v in range(count))
     return [builder.load(builder.bitcast(step, vector.as_pointer()), align=4) for step in steps]
 
 
 def _load_widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
+    """`count` vectors of `lanes` bfloat16, widened to float32."""
     # A bfloat16 is the upper half of a float32: widening is a zero extension and a shift.
     half, bits = (ir.VectorType(ir.IntType(size), lanes) for size in (16, 32))
     vectors = []
@@ -124,7 +128,8 @@ def _load_widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]
 
 
 def _load_interleaved(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
-    """Splits each load into two vectors by a shift and a mask."""
+    """Two interleaved vectors from one load, by a shift and a mask, as float32. `_load_widened`
+    takes a load, an extension and a shift for each vector."""
     bits, float32s = (ir.VectorType(one, lanes) for one in (ir.IntType(32), ir.FloatType()))
     vectors = []
     for v in range(0, count, 2):
@@ -137,6 +142,7 @@ def _load_interleaved(builder: Any, place: Any, lanes: int, count: int) -> list[
 
 
 def _upper(builder: Any, vector: Any) -> Any:
+    """Shifts the lower 16 bits up and reads them as float32."""
     shift = ir.Constant(vector.type, [16] * vector.type.count)
     float32s = ir.VectorType(ir.FloatType(), vector.type.count)
     return builder.bitcast(builder.shl(vector, shift), float32s)

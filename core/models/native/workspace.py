@@ -27,8 +27,8 @@ __all__ = [
 PassBuffers = tuple[tuple[Array, Array, tuple[int, int]], SharedBuffers, tuple[Workspace, ...]]
 """KV arena (keys, values, (rows, slots)); buffers that threads share; a workspace per thread."""
 
-# Buffers for up to CACHED_TOKENS tokens are reused: allocation takes a twentieth of a one-token
-# pass. The buffers grow in steps of STEP slots.
+# Buffers for up to CACHED_TOKENS tokens are reused: allocating them takes a twentieth of a pass of
+# one token. The buffers grow in steps of STEP slots.
 CACHED_TOKENS, STEP = 64, 512
 
 
@@ -120,8 +120,8 @@ def empty_inputs(limits: DraftLimits, members: int) -> BatchInputs:
 
 
 def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor | None]:
-    """The inputs of a batch of `members` models, without padding and grouped by model. Also returns
-    each token's index in the flat batch (rows x width), None if nothing moves."""
+    """The inputs of a batch of `members` models, without padding and grouped by model; and the
+    index of each token in the flat batch (rows x width), None if it is the identity."""
     rows, width = batch.tokens.shape
     if rows == 1:
         return _pack_single(batch), None
@@ -132,7 +132,7 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
     # Index of each token within its row.
     nodes = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
     places = np.repeat(np.array(order) * width, counts) + nodes
-    # No padding, and the rows are already grouped.
+    # True if there is no padding and the rows are already grouped.
     is_identity = len(places) == rows * width and (members == 1 or rows == members)
 
     def gather(part: Array) -> Array:
@@ -157,7 +157,7 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
 
 
 def _pack_single(batch: Batch) -> BatchInputs:
-    """`pack_inputs` of one row, the usual case, with fewer NumPy calls."""
+    """`pack_inputs` of a single row, the usual case, in few calls."""
     (row,), (start,), count = batch.plan.rows, batch.plan.starts, batch.plan.width
     return BatchInputs(
         tokens=batch.tokens[0],
