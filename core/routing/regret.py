@@ -4,8 +4,8 @@ Regret is counted on a finished text. An SSM's draft at a position is its consec
 this position on that equal the text's, at most `depth` tokens. A round commits the longest draft of
 its SSMs and one more token.
 
-The longest draft of each round is also the best choice for the whole text: with longest drafts, a
-round that begins later never ends earlier.
+Taking the longest draft in each round also gives the fewest passes for the whole text: of two
+rounds with longest drafts, the round that begins later does not end earlier.
 """
 
 from __future__ import annotations

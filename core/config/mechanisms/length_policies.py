@@ -95,9 +95,9 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
             fields=("confidence_threshold",),
             meaning="`speculation_length` at most, less after a score under `confidence_threshold`",
             no_estimates=(
-                "confidence ends a draft behind the first token to which its SSM gave a "
+                "confidence ends a draft after the first token to which its SSM gave a "
                 "probability under confidence_threshold: a sure SSM drafts far, an unsure one "
-                "stops. The dotted line is only the most that it may be."
+                "stops. The dotted line is only the largest length allowed."
             ),
             no_drafts="No guess was as sure as confidence_threshold={confidence_threshold}.",
         ),
