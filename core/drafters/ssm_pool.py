@@ -20,10 +20,14 @@ from core.models.protocol import LanguageModel
 from core.sequence import TokenSequence
 from core.trees.draft import Draft
 
-__all__ = ["MIN_TOKENS", "BatchedDrafting", "SsmPool"]
+__all__ = ["MIN_TOKENS", "BatchedDrafting", "RunDrafts", "SsmPool"]
 
 MIN_TOKENS = 9
 """A text of fewer tokens is no evidence of which SSM predicts it best."""
+
+
+RunDrafts = list[tuple[DraftRequest, Draft | BaseException]]
+"""One run's draft requests, each with its draft or the SSM's error."""
 
 
 class BatchedDrafting(Protocol):
@@ -50,6 +54,47 @@ class SsmPool:
             if name not in drafts
         }
         return drafts | {name: _drafts_or_error(work) for name, work in run_all(steps).items()}
+
+    def draft_runs(
+        self, runs: Sequence[tuple[Sequence[DraftRequest], Sequence[float] | None]]
+    ) -> list[RunDrafts]:
+        """The drafts of several runs. Each run has its draft requests, and the SSMs' weights if
+        they draft one tree together, else None. If SSMs that draft together fail, only the requests
+        of the SSM that the error names have a result."""
+        results: list[RunDrafts] = [[] for _ in runs]
+        pooled: list[tuple[RunDrafts, PooledRequest]] = []
+        by_ssm: dict[str, list[tuple[RunDrafts, DraftRequest]]] = {}
+        for result, (requests, weights) in zip(results, runs, strict=True):
+            if weights is None:
+                for request in requests:
+                    by_ssm.setdefault(request.name, []).append((result, request))
+            elif requests:
+                pooled.append((result, PooledRequest(tuple(requests), tuple(weights))))
+        self._draft_pools(pooled)
+        for name, drafts in self._draft_by_ssm(by_ssm).items():
+            for i, (result, request) in enumerate(by_ssm[name]):
+                draft = drafts if isinstance(drafts, BaseException) else drafts[i]
+                result.append((request, draft))
+        return results
+
+    def _draft_pools(self, pooled: Sequence[tuple[RunDrafts, PooledRequest]]) -> None:
+        drafts_of_pools = self.draft_together([pool for _, pool in pooled])
+        for (result, pool), drafts in zip(pooled, drafts_of_pools, strict=True):
+            if isinstance(drafts, BaseException):
+                result += [(request, drafts) for request in pool.failed_requests(drafts)]
+            else:
+                result += zip(pool.requests, drafts, strict=True)
+
+    def _draft_by_ssm(
+        self, by_ssm: Mapping[str, Sequence[tuple[RunDrafts, DraftRequest]]]
+    ) -> Mapping[str, Drafts]:
+        if not by_ssm:
+            return {}
+        try:
+            return self.draft({name: [one for _, one in pairs] for name, pairs in by_ssm.items()})
+        except MODEL_FAULTS as error:
+            # An error that is raised, not returned, belongs to no single SSM.
+            return dict.fromkeys(by_ssm, error)
 
     def draft_together(self, requests: Sequence[PooledRequest]) -> list[Drafts]:
         """Several SSMs draft one tree per request. A result is one draft per SSM, with nodes of the

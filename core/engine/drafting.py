@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,7 +16,6 @@ from core.drafters.ahead import AheadPlan, CancelSignal
 from core.drafters.base import Drafter, DraftRequest, Drafts
 from core.drafters.drafter_weights import needs_likelihoods
 from core.drafters.lookup_base import LookupDrafter
-from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.user_drafters import GuardedDrafter
 from core.engine.ahead_events import ahead_results
@@ -29,6 +28,7 @@ from core.models.loading.load import LoadedModels
 from core.sequence import TokenSequence
 from core.speculation_length import RoutedPolicy
 from core.speculation_length.cost_model import Costs
+from core.trees.draft import Draft
 
 __all__ = ["Drafting", "plan_draft_requests"]
 
@@ -76,11 +76,7 @@ class Drafting:
         if self._remote is not None:
             # First, so that drafter nodes draft while the SSMs in this process do.
             plans = self._remote.begin(plans)
-        by_drafter: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
-        for state, requests in self._draft_together(plans):
-            for draft_request in requests:
-                by_drafter.setdefault(draft_request.name, []).append((state, draft_request))
-        self._draft_by_drafter(by_drafter)
+        self._draft_locally(plans)
         if self._remote is not None:
             self._remote.finish()
         if self.wire_ms:
@@ -207,56 +203,39 @@ class Drafting:
                 request.drop_drafter(index, error)
         return index in request.open_drafters
 
-    def _draft_by_drafter(
-        self, by_drafter: Mapping[str, Sequence[tuple[RoundState, DraftRequest]]]
-    ) -> None:
-        requests = {name: [one for _, one in pairs] for name, pairs in by_drafter.items()}
-        for name, drafts in self._draft_all(requests).items():
-            if isinstance(drafts, BaseException):
-                for state, draft_request in by_drafter[name]:
-                    state.request.drop_drafter(draft_request.index, drafts)
-            else:
-                for (state, draft_request), draft in zip(by_drafter[name], drafts, strict=True):
-                    state.drafts[draft_request.index] = draft
-
-    def _draft_all(self, requests: Mapping[str, list[DraftRequest]]) -> dict[str, Drafts]:
-        # SSMs in one call: stacked SSMs may share passes.
-        of_ssms = {name: requests[name] for name in requests if name in self.ssm_pool.ssms}
-        drafts: dict[str, Drafts] = {}
-        try:
-            drafts |= self.ssm_pool.draft(of_ssms) if of_ssms else {}
-        except MODEL_FAULTS as error:
-            # An error that is raised, not returned, belongs to no single SSM.
-            drafts |= dict.fromkeys(of_ssms, error)
-        for name in [name for name in requests if name not in of_ssms]:
-            try:
-                drafts[name] = self._drafters[name].draft(requests[name])
-            except MODEL_FAULTS as error:
-                drafts[name] = error
-        return drafts
-
-    def _draft_together(self, plans: PlannedDrafts) -> PlannedDrafts:
-        """Runs the SSMs that draft one tree together, and returns the other draft requests."""
-        pools: list[tuple[RoundState, PooledRequest]] = []
-        others: PlannedDrafts = []
+    def _draft_locally(self, plans: PlannedDrafts) -> None:
+        """Drafts with the drafters of this process."""
+        ssms = self.ssm_pool.ssms
+        runs: list[tuple[Sequence[DraftRequest], Sequence[float] | None]] = []
+        # The requests to each of the other drafters are one call.
+        others: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
         for state, requests in plans:
-            speculation = state.speculation
-            together = drafts_together(speculation.draft, speculation.combine)
-            of_ssms = [one for one in requests if together and one.name in self.ssm_pool.ssms]
-            if of_ssms:
-                weights = state.vote_weights.weights
-                own = tuple(weights[one.index] for one in of_ssms)
-                pools.append((state, PooledRequest(tuple(of_ssms), own)))
-            others.append((state, [one for one in requests if one not in of_ssms]))
-        results = self.ssm_pool.draft_together([pool for _, pool in pools]) if pools else []
-        for (state, pool), drafts in zip(pools, results, strict=True):
-            if not isinstance(drafts, BaseException):
-                pairs = zip(pool.requests, drafts, strict=True)
-                state.drafts |= {one.index: draft for one, draft in pairs}
-                continue
-            for draft_request in pool.failed_requests(drafts):
-                state.request.drop_drafter(draft_request.index, drafts)
-        return others
+            speculation, weights = state.speculation, None
+            of_ssms = [one for one in requests if one.name in ssms]
+            if drafts_together(speculation.draft, speculation.combine):
+                weights = [state.vote_weights.weights[one.index] for one in of_ssms]
+            runs.append((of_ssms, weights))
+            for one in requests:
+                if one.name not in ssms:
+                    others.setdefault(one.name, []).append((state, one))
+        for (state, _), results in zip(plans, self.ssm_pool.draft_runs(runs), strict=True):
+            for draft_request, result in results:
+                _take(state, draft_request, result)
+        for name, pairs in others.items():
+            try:
+                drafts: Drafts = self._drafters[name].draft([one for _, one in pairs])
+            except MODEL_FAULTS as error:
+                drafts = error
+            for i, (state, draft_request) in enumerate(pairs):
+                draft = drafts if isinstance(drafts, BaseException) else drafts[i]
+                _take(state, draft_request, draft)
+
+
+def _take(state: RoundState, draft_request: DraftRequest, result: Draft | BaseException) -> None:
+    if isinstance(result, BaseException):
+        state.request.drop_drafter(draft_request.index, result)
+    else:
+        state.drafts[draft_request.index] = result
 
 
 def _route(state: RoundState) -> None:

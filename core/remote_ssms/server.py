@@ -20,7 +20,6 @@ from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import DRAFT_KINDS, draft_kind, drafts_together
 from core.drafters.ahead import AheadPlan, CancelSignal
 from core.drafters.base import DraftRequest
-from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.errors import MODEL_FAULTS, ConfigError
 from core.events import ModelInfo
@@ -338,39 +337,21 @@ class _RoundDrafting:
         self._replies: dict[str, list[DraftReply]] = {}
 
     def draft(self, runs: Sequence[ServedRun]) -> dict[str, list[DraftReply]]:
-        by_ssm: dict[str, list[tuple[ServedRun, DraftRequest]]] = {}
-        pooled: list[tuple[ServedRun, PooledRequest]] = []
+        to_draft: list[tuple[Sequence[DraftRequest], Sequence[float] | None]] = []
         for run in runs:
             messages = [one for one in run.request.drafts if self._ensure_open(run, one)]
             requests = [draft_request(one, run.sequence) for one in messages]
-            if requests and drafts_together(requests[0].kind, run.sequence.speculation.combine):
-                weights = tuple(one.weight for one in messages)
-                pooled.append((run, PooledRequest(tuple(requests), weights)))
-                continue
-            for request in requests:
-                by_ssm.setdefault(request.name, []).append((run, request))
-        self._draft_together(pooled)
-        if by_ssm:
-            drafts = self._pool.draft(
-                {name: [request for _, request in pairs] for name, pairs in by_ssm.items()}
-            )
-            for name, result in drafts.items():
-                for i, (run, request) in enumerate(by_ssm[name]):
-                    if isinstance(result, BaseException):
-                        self._fail(run, request, result)
-                    else:
-                        self._add(run, request, result[i])
+            combine, weights = run.sequence.speculation.combine, None
+            if requests and drafts_together(requests[0].kind, combine):
+                weights = [one.weight for one in messages]
+            to_draft.append((requests, weights))
+        for run, results in zip(runs, self._pool.draft_runs(to_draft), strict=True):
+            for request, result in results:
+                if isinstance(result, BaseException):
+                    self._fail(run, request, result)
+                else:
+                    self._add(run, request, result)
         return self._replies
-
-    def _draft_together(self, pooled: Sequence[tuple[ServedRun, PooledRequest]]) -> None:
-        results = self._pool.draft_together([pool_request for _, pool_request in pooled])
-        for (run, pool_request), drafts in zip(pooled, results, strict=True):
-            if isinstance(drafts, BaseException):
-                for request in pool_request.failed_requests(drafts):
-                    self._fail(run, request, drafts)
-                continue
-            for request, draft in zip(pool_request.requests, drafts, strict=True):
-                self._add(run, request, draft)
 
     def _ensure_open(self, run: ServedRun, message: DraftRequestMessage) -> bool:
         """Returns False if the SSM fails."""

@@ -260,7 +260,7 @@ def test_a_run_is_named_once_in_a_message(server: NodeServer) -> None:
     assert answer(server, run_request(start=3, tokens=(4,))).runs[0].drafts
 
 
-@pytest.mark.parametrize("part", ["draft", "draft_ahead", "audition"])
+@pytest.mark.parametrize("part", ["draft_runs", "draft_ahead", "audition"])
 def test_an_error_in_a_round_drops_only_that_clients_runs(
     server: NodeServer, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
