@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Self
 
 __all__ = [
@@ -26,9 +27,11 @@ __all__ = [
     "UnknownStudyError",
     "UnsupportedModelError",
     "VocabMismatchError",
+    "log_unexpected",
     "one_line",
 ]
 
+log = logging.getLogger(__name__)
 
 LONGEST_SHOWN = 300
 
@@ -146,3 +149,12 @@ EXPECTED_ERRORS = (SpecScopeError, RuntimeError, ValueError, MemoryError)
 # Errors of third-party code, for example of a model's forward pass or a chat template. The package
 # `tokenizers` raises bare Exceptions.
 MODEL_FAULTS = (Exception,)
+
+
+def log_unexpected(what: str, error: BaseException) -> None:
+    """Logs the traceback of an error that is no SpecScopeError, or of such an error's cause.
+    `what`: what failed."""
+    error = error.__cause__ or error
+    # The message of a SpecScopeError says all; of another error it rarely says where it was raised.
+    if not isinstance(error, SpecScopeError):
+        log.error("%s", what, exc_info=error)

@@ -12,9 +12,9 @@ __all__ = ["METADATA", "datasette_command"]
 
 METADATA = Path(__file__).with_name("metadata.yaml")
 DEFAULT_NAME = "specscope"
-FIRST_LINE = (
-    "# Written by SpecScope, and anew where its description is another: change a copy of it.\n"
-)
+# The file is overwritten only if it begins with this.
+MARK = "# Written by SpecScope"
+FIRST_LINE = f"{MARK}, which overwrites this file when its description changes: edit a copy.\n"
 
 
 def datasette_command(path: Path) -> str:
@@ -43,8 +43,8 @@ def _renamed_metadata(path: Path) -> Path | None:
 def _is_written(file: Path, text: str) -> bool:
     """Writes `text` to `file` unless another program wrote the file."""
     try:
-        present = file.read_text(encoding="utf-8") if file.exists() else FIRST_LINE
-        if present != text and present.startswith(FIRST_LINE):
+        present = file.read_text(encoding="utf-8") if file.exists() else MARK
+        if present != text and present.startswith(MARK):
             file.write_text(text, encoding="utf-8")
             present = text
     except (OSError, ValueError):

@@ -85,16 +85,17 @@ def mutable_names(tree: ast.Module) -> set[str]:
 def changed_state(tree: ast.Module) -> Iterator[str]:
     names = mutable_names(tree)
     for node in ast.walk(tree) if names else ():
-        target: ast.expr | None = None
+        targets: list[ast.expr] = []
         if isinstance(node, (ast.Assign, ast.Delete)):
-            for one in node.targets:
-                target = one.value if isinstance(one, ast.Subscript) else target
+            targets = [one.value for one in node.targets if isinstance(one, ast.Subscript)]
         elif isinstance(node, ast.AugAssign):
-            target = node.target.value if isinstance(node.target, ast.Subscript) else node.target
+            of_item = isinstance(node.target, ast.Subscript)
+            targets = [node.target.value if of_item else node.target]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            target = node.func.value if node.func.attr in MUTATORS else None
-        if isinstance(target, ast.Name) and target.id in names:
-            yield f"line {node.lineno}: changes {target.id}"
+            targets = [node.func.value] if node.func.attr in MUTATORS else []
+        for target in targets:
+            if isinstance(target, ast.Name) and target.id in names:
+                yield f"line {node.lineno}: changes {target.id}"
 
 
 def mutable_constants(tree: ast.Module) -> Iterator[str]:
@@ -165,6 +166,7 @@ OFFENDING = {
         f"A = {{'x': 0}}\n{line}"
         for line in (
             "A['x'] = 1", "A.update(x=1)", "del A['x']", "A |= {}", "def f(): A.pop('x')",
+            "A['x'] = other['x'] = 1",
             "A['x'] += 1",
         )
     ),

@@ -71,7 +71,8 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
     """
 
     def __init__(self, name: str, earlier_tokens: int = 0) -> None:
-        super().__init__(name, learns=earlier_tokens > 0)
+        # A text of one token has no room beside its separator.
+        super().__init__(name, learns=earlier_tokens > 1)
         self._capacity = earlier_tokens
         self._earlier = new_index(max(1, earlier_tokens))
         # The positions [first, end) of each text, by the hash of its prompt; the oldest text first.

@@ -13,7 +13,7 @@ from core.config.mechanisms import is_model_free, length_policy, verify_rule
 from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import Drafter, DraftRequest
 from core.drafters.drafter_weights import DrafterWeights, LikelihoodHistory
-from core.errors import MODEL_FAULTS, DrafterError
+from core.errors import MODEL_FAULTS, DrafterError, log_unexpected
 from core.events import Ahead, NodeTrip, RankTraffic, Scheduled
 from core.events.parts import Timed
 from core.metrics import LLM_LANE
@@ -113,6 +113,7 @@ class ActiveRequest:
         if self.router is not None:
             self.router.drop(drafter.name)
         self.open_drafters.discard(index)
+        log_unexpected(f"drafter {drafter.name} failed in run {self.sequence.run_id}", error)
         # The error of a batched pass may name the SSM already.
         error = error if isinstance(error, DrafterError) else DrafterError(drafter.name, error)
         self.notes.append(f"{error}; {WITHOUT_IT}")

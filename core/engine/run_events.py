@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cache
 
 from core.config.mechanisms import can_begin_ahead, draft_kind
-from core.errors import MODEL_FAULTS
+from core.errors import MODEL_FAULTS, log_unexpected
 from core.events import RunCancelled, RunCompleted, RunFailed, RunStarted
 from core.models.layer_stream import stream_of
 from core.models.loading.load import LoadedModels
@@ -77,6 +77,7 @@ def run_cancelled(sequence: TokenSequence) -> RunCancelled:
 
 def run_failed(sequence: TokenSequence, error: BaseException) -> RunFailed:
     """Ends a run by an error and returns its event."""
+    log_unexpected(f"run {sequence.run_id} failed", error)
     # Set first: a sequence without a finish reason counts as running.
     sequence.finish_reason = "failed"
     now = sequence.ms()

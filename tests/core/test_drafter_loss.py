@@ -105,3 +105,10 @@ def test_a_worker_serves_later_runs() -> None:
         assert [ids_of_events(run.events()) for run in runs] == [plain(0.0)] * 3
     finally:
         worker.close()
+
+
+def test_the_traceback_of_a_lost_drafter_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    list(engine_with(2).generate(request(combine="union")))
+    (record,) = caplog.records
+    assert record.exc_info is not None and "the device went away" in caplog.text
+    assert "in forward" in caplog.text

@@ -99,7 +99,7 @@ def test_stopping_a_finished_run_changes_nothing(worker: Worker) -> None:
 
 @pytest.mark.parametrize("when", [0, 1, 4])
 def test_a_failing_run_reports_its_error_and_the_next_one_works(
-    worker: Worker, llm: GatedModel, when: int
+    worker: Worker, llm: GatedModel, when: int, caplog: pytest.LogCaptureFixture
 ):
     llm.open.clear()
     run = worker.submit(request())
@@ -111,6 +111,7 @@ def test_a_failing_run_reports_its_error_and_the_next_one_works(
     last = all_of(run)[-1]
     assert isinstance(last, RunFailed)
     assert (last.error, last.message) == ("RuntimeError", "CUDA out of memory")
+    assert f"run {run.run_id} failed" in caplog.text and "Traceback" in caplog.text
     assert len(ids(all_of(worker.submit(request())))) == 20
     assert llm.open_rows == ()
 

@@ -116,13 +116,14 @@ def test_values_that_no_point_uses_are_refused_in_one_line(context: Context) -> 
     with pytest.raises(ConfigError) as refused:
         grid_of(context, base=["best"])
     assert str(refused.value) == (
-        "speculation_length is [2, 4]: no values here, since goodput finds the length itself; a "
-        "preset that uses it is one of sequence, specinfer, specinfer-paper, minions, cosine"
+        "speculation_length is [2, 4]: it cannot be varied here, since goodput finds the length "
+        "itself; a preset that uses it is one of sequence, specinfer, specinfer-paper, minions, "
+        "cosine"
     )
     with pytest.raises(ConfigError) as refused:
         grid_of(context, axes=["vote_nodes", "4, 8", [], *AXES[6:] * 2])
     assert str(refused.value) == (
-        "vote_nodes is [4, 8]: no values here, since only combine=vote_tree reads it"
+        "vote_nodes is [4, 8]: it cannot be varied here, since only combine=vote_tree reads it"
     )
     lengths = ["length", "", ["fixed", "goodput"]]
     assert grid_of(context, base=["best"], axes=[*AXES[:3], *lengths, *AXES[6:]]).study
@@ -157,7 +158,9 @@ def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
         request = grid_of(context, own, **changes)
         assert len(request.study.configurations) + len(request.refused) > 2, field
         if field in USES:
-            with pytest.raises(ConfigError, match=rf"^{field} is \[.*\]: no values here, since "):
+            with pytest.raises(
+                ConfigError, match=rf"^{field} is \[.*\]: it cannot be varied here, since "
+            ):
                 grid_of(context, **{**changes, "base": ["specinfer"]})
     assert [part.visible for part in axis_shown("", ())] == [False, False]
 

@@ -73,20 +73,16 @@ def was_fed(drafter: str, rank: int) -> bool:
 
 
 def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
-    """A node's proposals by drafter. `n`: how often the drafter drew the token. The first draw
-    gives the other figures."""
+    """A node's proposals by drafter. Of several draws of the token by one drafter the first
+    counts."""
     by: dict[str, Any] = {}
     for proposal in proposals:
-        key = index.get(proposal.drafter, "-1")
-        if key in by:
-            by[key]["n"] += 1
-            continue
-        by[key] = {
+        value = {
             "score": rounded_probability(proposal.score),
             "q": rounded_probability(proposal.q),
             "fed": was_fed(proposal.drafter, proposal.rank),
-            "n": 1,
         }
+        by.setdefault(index.get(proposal.drafter, "-1"), value)
     return by
 
 

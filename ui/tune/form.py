@@ -268,4 +268,6 @@ def _check_used(axis: Axis, configurations: Sequence[Configuration], temperature
     ]
     why = idle[0].removeprefix("Not used: ").removesuffix(".")
     instead = f"; a preset that uses it is one of {', '.join(presets)}" if presets else ""
-    raise ConfigError.of(axis.field, list(axis.values), f"no values here, since {why}{instead}")
+    raise ConfigError.of(
+        axis.field, list(axis.values), f"it cannot be varied here, since {why}{instead}"
+    )

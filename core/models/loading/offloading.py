@@ -180,6 +180,7 @@ class _LayerPacker:
         self.element = self._element() if self._native else None
         # In the order of the full module: the weights before the layers, the layers, the weights
         # after them.
+        after_layers: list[tuple[str, torch.Tensor]] = []
         for name, weight in outside:
             if name.startswith("model.norm"):
                 after_layers = [(name, weight), *outside]

@@ -80,7 +80,7 @@ def broken_weights(name: str) -> ModelLoadError:
     """The error for a model whose logits are not finite."""
     return ModelLoadError(
         f"model {name} gives values that are no numbers (NaN or infinite): its weights are broken, "
-        "or too large for this dtype; whole weights are allowed"
+        "or too large for this dtype; only finite values are allowed"
     )
 
 

@@ -198,7 +198,7 @@ LENGTH = Lesson(
     words=(
         Term("speculation length", "how many tokens a draft has at most"),
         Term("goodput", "a rule that chooses the length by measured times and acceptance"),
-        Term("confidence", "a rule that ends a draft behind a token of which its SSM is not sure"),
+        Term("confidence", "a rule that ends a draft where its SSM is not sure of its own token"),
     ),
     example=(Setup(ALWAYS, DIALOGUE, ONE, DRAFT_8, max_new_tokens=64),),
     attempt=Attempt(
