@@ -12,6 +12,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from bench.contestants import lost_drafter_notes
 from core.config import Request
 from core.engine.engine import Engine
@@ -44,7 +46,8 @@ class ServedRequest:
 
 class _Clients:
     def __init__(self, engine: Engine, live: int) -> None:
-        self.worker = Worker(engine, max_live=live, threads=1)
+        # `Worker` sets the number of threads: it is kept as `--threads` says.
+        self.worker = Worker(engine, max_live=live, threads=torch.get_num_threads())
         self.served: list[ServedRequest] = []
         self._ended = threading.Semaphore(0)
         self._failures: list[str] = []
