@@ -40,8 +40,9 @@ class SessionsLog(Suite):
     nodes: int = 1_000_000
 
     def measure(self, context: Context) -> None:
-        repeats = range(context.settings.repeats)
-        todo = [r for r in repeats if not context.results.has(case=cases()[-1].name, repeat=r)]
+        pairs = [(r, case) for r in range(context.settings.repeats) for case in cases()]
+        has = context.results.has
+        todo = [(r, case) for r, case in pairs if not has(case=case.name, repeat=r)]
         if not todo:
             return
         with tempfile.TemporaryDirectory(prefix="specscope-sessions-") as folder:
@@ -51,13 +52,12 @@ class SessionsLog(Suite):
                 calls = Calls(store, contents, contents.runs)
                 for warm in (calls.find, calls.open):  # the first calls fill caches
                     warm(0)()
-                for repeat in todo:
-                    for case in cases():
-                        result, seconds = time_call(case.prepare(calls, repeat))
-                        sample = {"case": case.name, "repeat": repeat, "ms": 1000 * seconds}
-                        sample |= {"load": load_average(), "found": result}
-                        context.results.add(sample)
-                    context.say(f"repeat {repeat}")
+                for repeat, case in todo:
+                    result, seconds = time_call(case.prepare(calls, repeat))
+                    sample = {"case": case.name, "repeat": repeat, "ms": 1000 * seconds}
+                    sample |= {"load": load_average(), "found": result}
+                    context.results.add(sample)
+                    context.say(f"repeat {repeat}: {case.name}")
 
     def _make(self, context: Context, path: Path) -> LogContents:
         words = [word for prompt in context.prompts for word in prompt.text.split()]

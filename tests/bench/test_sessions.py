@@ -12,6 +12,7 @@ import pytest
 from bench import sessions_log
 from bench.sessions_log import LogContents, make_log
 from bench.suites.sessions import SessionsLog, cases
+from bench.timing import time_call
 from core.events import Combined, RunStarted
 from core.models.loading.load import LoadedModels
 from storage import RunQuery, RunStore
@@ -83,9 +84,22 @@ def test_every_call_is_measured_once_a_repeat_and_reported(
         return made[-1]
 
     monkeypatch.setattr("bench.suites.sessions.make_log", make_same_log)
-    context = make_context(repeats=2)
+    context, timed = make_context(repeats=2), 0
+
+    def interrupted(call: Any) -> Any:
+        nonlocal timed
+        timed += 1
+        if timed == 12:
+            raise KeyboardInterrupt
+        return time_call(call)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bench.suites.sessions.time_call", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            SMALL_SUITE.measure(context)
+    assert len(context.results.samples) == 11, "the log and ten calls"
     SMALL_SUITE.measure(context)
-    assert made == [log[1]], "the same arguments make the same log"
+    assert made == [log[1]] * 2, "the same arguments make the same log"
     counted = {case.name: 0 for case in cases()}
     for sample in context.results.samples:
         if sample["case"] != "made":

@@ -93,7 +93,6 @@ class RankGroup:
             # rank has opened the shared memory.
             dist.all_reduce(torch.zeros(1, device=device))
             on_failure.pop_all()
-        self.take_traffic()
 
     @exchange
     def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
