@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from core.config import SamplingParams
+from core.config.mechanisms import verify_rule
 from core.cuda.staging import DeviceToHost, HostToDevice, as_reals, pack
 from core.engine.round_state import RoundState
 from core.trees.noise import SeededNoise, bases_of, gumbel_vectors
@@ -123,8 +124,11 @@ def is_batchable(state: RoundState) -> bool:
     """Whether `fill_target_tokens` serves the request."""
     sequence = state.request.sequence
     rule = sequence.speculation.verify
-    hashed = rule == "greedy" or isinstance(sequence.noise, SeededNoise)
-    return rule in WALKS and hashed and not sequence.speculation.record_top_k
+    if rule not in WALKS:
+        return False
+    # The device computes the noise from the seed.
+    computable = not verify_rule(rule).reads_gumbel or isinstance(sequence.noise, SeededNoise)
+    return computable and not sequence.speculation.record_top_k
 
 
 def fill_target_tokens(
@@ -146,12 +150,13 @@ def fill_target_tokens(
 
 @torch.inference_mode()
 def batched_target_tokens(rule: str, cases: Sequence[VerifyInput]) -> list[TargetTokens]:
-    """The LLM's tokens on each tree. `rule`: `greedy` or `match`. All cases must have the same
+    """The LLM's tokens on each tree. `rule`: one of WALKS. All cases must have the same
     sampling."""
     widths = [len(case.target) for case in cases]
-    inputs = _send_trees(cases, max(widths), with_noise=rule == "match").device
+    with_noise = verify_rule(rule).reads_gumbel
+    inputs = _send_trees(cases, max(widths), with_noise=with_noise).device
     logits = _pad_logits([case.target.logits for case in cases])
-    bases = inputs["bases"] if rule == "match" else None
+    bases = inputs["bases"] if with_noise else None
     trees = TreeBatch(inputs["tokens"], inputs["parents"], inputs["depths"])
     outputs = target_outputs(logits, trees, cases[0].target.sampling, bases)
     return _on_host(outputs, widths)

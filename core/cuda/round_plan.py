@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from core.config.mechanisms import combine_rule
+from core.config.mechanisms import combine_rule, verify_rule
 from core.cuda.acceptance import is_batchable
 from core.cuda.draft_graph import draft_spans
 from core.cuda.draft_pass import MAX_END_TOKENS
@@ -59,8 +59,8 @@ class RoundPlan:
 
     @property
     def uses_noise(self) -> bool:
-        """Whether verification is `match`, else `greedy`."""
-        return self.states[0].speculation.verify == "match"
+        """Whether verification reads Gumbel noise."""
+        return verify_rule(self.states[0].speculation.verify).reads_gumbel
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import torch
 
+from core.config.mechanisms import verify_rule
 from core.drafters.base import DraftRequest, PredictedOutcome, top_outcomes
 from core.drafters.ssm import SsmDrafter
 from core.errors import MODEL_FAULTS
@@ -190,7 +191,7 @@ def _utilities(logits: torch.Tensor, plan: AheadPlan) -> torch.Tensor:
     the logits or, under `match`, log q plus the Gumbel noise with which the LLM chooses."""
     sequence = plan.sequence
     logits = penalize_tree(logits, sequence.sampling, sequence.tokens, plan.tree)
-    if sequence.speculation.verify != "match":
+    if not verify_rule(sequence.speculation.verify).reads_gumbel:
         return logits
     log_q = process_logits(logits, sequence.sampling).double().log_softmax(dim=-1)
     # The row of a node of depth d predicts the token at position root + 1 + d.

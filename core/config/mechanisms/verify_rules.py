@@ -18,7 +18,8 @@ class VerifyRule:
     `temperatures`: the rule is lossless at 0 (`zero`), above 0 (`above`), or at every temperature
     (`all`). `reads_q`: the rule reads the probabilities with which proposals were drawn, and is
     lossless only if no drawn proposal is dropped. `token_exact`: the rule commits the tokens of
-    plain decoding with the same seed; other rules keep only the distribution.
+    plain decoding with the same seed; other rules keep only the distribution. `reads_gumbel`: the
+    rule takes the arg max of log p plus the Gumbel noise of a position, as plain decoding does.
     """
 
     name: str
@@ -27,6 +28,7 @@ class VerifyRule:
     temperatures: Literal["all", "zero", "above"] = "all"
     reads_q: bool = False
     token_exact: bool = False
+    reads_gumbel: bool = False
     meaning: str = ""
 
     def suits(self, temperature: float) -> bool:
@@ -57,6 +59,7 @@ VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
             "what the LLM itself draws",
             "core.trees.verify.walk:match",
             token_exact=True,
+            reads_gumbel=True,
             meaning="a token is accepted if the LLM itself draws it with this seed",
         ),
         # SpecInfer (arXiv 2305.09781), Algorithm 2. Not at temperature 0, where nothing is drawn.
