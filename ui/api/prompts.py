@@ -127,7 +127,8 @@ def _study_prompt(number: str, entry: Any) -> StudyPrompt:
     }:
         allowed = 'a text, or an object like {"prompt", "domain", "id"}'
         raise ConfigError.must_be("prompts", entry, allowed)
-    return StudyPrompt(fields.get("id") or number, fields["prompt"], fields.get("domain") or "")
+    prompt_id = number if fields.get("id") in (None, "") else fields["id"]
+    return StudyPrompt(prompt_id, fields["prompt"], fields.get("domain") or "")
 
 
 # -- rows --

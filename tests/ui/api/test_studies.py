@@ -227,3 +227,8 @@ def test_elsewhere_rows_and_proofs_are_of_the_callers_own_runs(elsewhere: Site) 
         for run_id in (rows[0]["runs"][0], "synthetic-9"):
             with pytest.raises(AppError, match="no such run of yours"):
                 other.predict(run_id=run_id, api_name=name)
+
+
+def test_a_prompt_id_that_is_no_text_is_refused(api: Site) -> None:
+    with pytest.raises(AppError, match="prompt id is 0: it must be a text"):
+        api("/prompts", prompts=[{"prompt": "Once", "id": 0}], configurations=["specinfer"])

@@ -47,13 +47,16 @@ export function createChoice(panel) {
 
 function offer(panel, node, presets) {
   node.hidden = !presets.length;
-  if (node.hidden || node.childElementCount) return;
+  const names = presets.join(" ");
+  // Buttons that stay keep the focus. Other models may have other presets.
+  if (node.hidden || node.dataset.presets === names) return;
+  set(node, "data-presets", names);
   const run = (preset) => h("button", {
     type: "button", class: "ss-tool", title: `Choose the preset ${preset} and run the prompt with it`,
     onclick: () => panel.trigger("submit", { preset }),
   }, `Run ${preset}`);
   const named = presets.map((preset) => (panel.ask ? run(preset) : h("b", {}, preset)));
-  node.append(panel.ask ? "To see it adapt: " : "Presets that adapt it: ", ...named.flatMap((one, i) => (i ? [" ", one] : [one])));
+  node.replaceChildren(panel.ask ? "To see it adapt: " : "Presets that adapt it: ", ...named.flatMap((one, i) => (i ? [" ", one] : [one])));
 }
 
 const MEANT = "A column is a round in which every draft goes that far. Real drafts end where their drafter is unsure, so ▸, the longest "
