@@ -149,8 +149,8 @@ CPU_GROWN = CpuBundled(
     settings_kept=SETTINGS_KEPT,
     title="grown models, ",
     note=(
-        "The models are grown: function-preserving enlargements of the bundled ones, an artificial "
-        f"pair that does not exist. Of each drafter's settings the {SETTINGS_KEPT} fastest on the "
+        "The models are grown, that is, function-preserving enlargements of the bundled ones: no "
+        f"such pair was trained. Of each drafter's settings the {SETTINGS_KEPT} fastest on the "
         "first prompt were swept on the others. "
     ),
 )

@@ -179,7 +179,7 @@ def _check_same(request: Request, shown: Request) -> None:
         for name, value in asked_plain[part].items():
             # The form replaces `all` and `first` by the drafters' names.
             if name != "drafters" and shown_plain[part][name] != value:
-                raise ConfigError.must_be(name, value, "what a line of the form can hold")
+                raise ConfigError.must_be(name, value, "a value that the form's field can show")
 
 
 def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:

@@ -160,7 +160,7 @@ def follow() -> int:
     rendezvous = env_rendezvous()
     if rendezvous is None:
         raise ConfigError.of(
-            "RANK", None, "set with WORLD_SIZE, MASTER_ADDR and MASTER_PORT, to start a rank"
+            "RANK", None, "a rank needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
         )
     leader = LeaderLink(rendezvous)
     follower = _Follower(leader, rendezvous)
