@@ -74,4 +74,5 @@ def client_ratio(
         rate = rate_of(count, nodes, draft_ms, verify_ms, network_ms)
     if count == 1:
         return 0.0
+    # Interpolated between the last count that reaches the target and the first that does not.
     return (count - 1 + (previous_rate - target) / (previous_rate - rate)) / clients_alone

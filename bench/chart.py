@@ -142,6 +142,7 @@ def bar(
 
 
 def _error_bars(measured: Mapping[str, Any]) -> dict[str, Any]:
+    # plotly takes distances from the value, not the ends of the interval.
     high = [each.high - each.value for each in measured.values()]
     return {
         "type": "data",

@@ -89,7 +89,8 @@ class Suite:
 
 
 def loader(family: Path | None) -> Callable[[str], LoadedModels]:
-    """A function from a dtype to the models of `family` (None: the bundled models), on the CPU."""
+    """A function from a dtype to the models of `family` (None: the bundled models), on the CPU.
+    Each dtype is loaded once."""
     if family is None:
         return cache(lambda dtype: load_models(dtype=dtype, device="cpu"))
     llm, ssms = str(family / "llm"), [str(folder) for folder in ssms_in(family)]

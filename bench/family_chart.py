@@ -73,6 +73,7 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
 
 def _measured_rows(results: Results) -> tables.PromptsByRow:
     """Raises ConfigError if no row was measured."""
+    # The samples name the SSMs: a family has SSMs of its own.
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
@@ -86,7 +87,8 @@ def _measured_rows(results: Results) -> tables.PromptsByRow:
 def _best_row(
     by_row: tables.PromptsByRow, name: str, temperature: float, wanted: tables.Selection
 ) -> Any:
-    """The row that is drawn for `name`. ALONE: the single SSM with the most tokens per pass."""
+    """The row that is drawn for `name`. ALONE: the single SSM with the most tokens per pass
+    over the continuations that `wanted` selects."""
     rows = [row for row in by_row if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)

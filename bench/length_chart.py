@@ -1,6 +1,6 @@
 """The picture of the `length` suite: `goodput`, `trend` and the best fixed length on one chart.
 
-`python -m bench.length_chart [RESULTS.json] [PICTURE.svg]`
+`python -m bench.length_chart [RESULTS.json] [PICTURE.svg]`. Speeds have 95 % intervals.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ __all__ = ["ServedRequest", "arrivals", "closed_loop", "open_loop", "percentile"
 
 @dataclass
 class ServedRequest:
-    """Times are in seconds of `time.perf_counter`."""
+    """Times are in seconds of `time.perf_counter`. `arrived`: when the request was submitted."""
 
     arrived: float
     token_times: list[float] = field(default_factory=list)
@@ -56,6 +56,7 @@ class _Clients:
         one = ServedRequest(time.perf_counter())
         self.served.append(one)
 
+        # Runs in the worker's thread: a reader of the events would be late.
         def tap(event: Event) -> None:
             if isinstance(event, RoundCompleted):
                 one.token_times += [time.perf_counter()] * len(event.token_ids)

@@ -60,7 +60,7 @@ class Results:
         return cls(path, stored, samples)
 
     def add(self, sample: dict[str, Any]) -> None:
-        """`sample` has JSON's types only."""
+        """`sample` has JSON's types only. It is in the file when this returns."""
         # Through JSON: a sample is the same whether its file was read again or not.
         self.samples.append(json.loads(json.dumps(sample, allow_nan=False)))
         self._write()

@@ -70,5 +70,6 @@ def _read_rows(
             if dependent:
                 state += value
             total += value
+        # The next token's rows depend on this token's rows.
         state += total
     return state

@@ -93,6 +93,7 @@ def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> l
     indices = [min(last, int(rng.expovariate(0.9))) for _ in range(runs)]
     indices[::LARGE_EVERY] = [last] * len(indices[::LARGE_EVERY])
     total = sum(sizes[counts[index]] for index in indices)
+    # Random runs are lengthened until the log has enough nodes.
     while total < nodes:
         run = rng.randrange(runs)
         index, larger = indices[run], min(last, indices[run] + 1)

@@ -42,6 +42,7 @@ def timed_pass(model: LanguageModel, row: int, tokens: int) -> tuple[float, floa
     model.forward([chain(row, range(1, tokens + 1))])
     seconds = time.perf_counter() - start
     exchanged_ms = max((one.ms for one in rank_traffic(model)), default=0.0)
+    # Drops the pass's tokens: the next pass has the same context.
     model.commit(row, [])
     return seconds, exchanged_ms
 

@@ -112,7 +112,8 @@ def table_family(
     models: LoadedModels, vocab_size: int | None = None, seed: int = 0
 ) -> LoadedModels:
     """`models` with a TableModel in place of each model. `vocab_size` None: the size of the LLM's
-    vocabulary. Ids above the LLM's vocabulary are never likely.
+    vocabulary. Ids above the LLM's vocabulary are never likely. Logits depend on the last token and
+    on the context's length.
     """
     size = vocab_size or models.llm.vocab_size
     num_known = min(models.llm.vocab_size, size)

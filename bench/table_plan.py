@@ -1,8 +1,8 @@
 """Chooses which look-up tables to join into Cartesian products (MicroRec, arXiv 2010.05894).
 
-A look-up in the product of two tables costs one random access instead of two. The paper compares
-plans by rounds of accesses. Here plans are compared by nanoseconds: a CPU has caches, and makes
-several reads at the same time.
+A look-up in the product of two tables costs one random access instead of two. The price is size:
+the product has rows a x rows b. The paper compares plans by rounds of accesses. Here plans are
+compared by nanoseconds: a CPU has caches, and makes several reads at the same time.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class AccessTimes:
 def _at(size: int, measured_ns: Mapping[int, float]) -> float:
     """Interpolates the time linearly in the logarithm of the size."""
     sizes = sorted(measured_ns)
+    # Outside the measured sizes, `np.interp` returns the time at the nearest size.
     return float(np.interp(np.log(size), np.log(sizes), [measured_ns[each] for each in sizes]))
 
 
@@ -75,7 +76,8 @@ def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: 
     in `most_bytes`.
 
     The paper's heuristic: for each even k, the k smallest tables are joined in pairs, the smallest
-    with the largest and so on.
+    with the largest and so on. The heuristic may miss the least time, mostly if rows have unequal
+    lengths.
     """
     by_size = sorted(tables, key=lambda table: table.bytes)
     best = plan_of(by_size, times)

@@ -82,7 +82,7 @@ class Group:
     def ratio(self, value: Value = speed, **base: Any) -> Estimate | None:
         """The median ratio of a row's value to the value of the base row: the row of the same block
         whose fields have the values `base`. Rows without a base row are left out."""
-        # Ratios stay within a block: a machine's speed drifts by more than contestants differ.
+        # Within a block: a machine's speed drifts over minutes by more than contestants differ.
         bases = Group([row for row in self.among or self.rows if _has(row, base)], (), self.block)
         by_block = {self._block(row): x for row, x in bases._row_values(value)}
         return estimate(
@@ -211,6 +211,7 @@ def claim_row(
     bound = f"{'above' if above else 'at least'} {target:.2f}x"
     if estimate is None:
         return [claim, bound, NOTHING, NOTHING]
+    # The verdict is on the point estimate, not on its interval.
     holds = estimate.value > target if above else estimate.value >= target
     # A narrowly missed claim must not read "by 0.00".
     verdict = "reached" if holds else f"not reached, by {max(0.01, target - estimate.value):.2f}"

@@ -90,7 +90,7 @@ class Conductor:
         return self._unsaved_states.state_of(study_id)
 
     def models(self) -> tuple[str, ...]:
-        """The loaded models, the LLM first."""
+        """The loaded models, the LLM first, in the form of `Study.models`."""
         return self._runs.models()
 
     def wait(self, timeout: float) -> bool:
@@ -276,6 +276,7 @@ class Conductor:
         try:
             if not run.is_done:
                 raise CellInterruptedError("its run did not end in time")
+            # The cell's own run counts 1.
             if self._runs.num_begun() != num_before + 1 or self._why_models_differ(study):
                 raise CellInterruptedError("a visitor's run or a model load overlapped it")
             if study.chat:  # a template may insert the time: a prompt's tokens are kept

@@ -77,10 +77,12 @@ def estimate(
 
 def _rows(group: Sequence[Any]) -> Rows:
     values = np.asarray(group, dtype=np.float64)
+    # Shape (n, d): a number becomes a row of one number.
     return values if values.ndim == 2 else values[:, None]
 
 
 def _padded_with_nan(arrays: Sequence[Rows], size: int) -> Rows:
+    # Shape (groups, size, d).
     padded = np.full((len(arrays), size, arrays[0].shape[1]), np.nan)
     for group, array in zip(padded, arrays, strict=True):
         group[: len(array)] = array

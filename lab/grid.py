@@ -44,7 +44,7 @@ checked alone."""
 LISTS = ("expansion", "drafters", "weight_bounds")
 NOT_TUNED = ("record_top_k", "carry_over")
 TEMPERATURE = "temperature"
-"""The only field of SamplingParams that can be an axis."""
+"""The only field of SamplingParams that can be an axis. Each temperature has its own baseline."""
 FIELDS = (
     *(field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED),
     TEMPERATURE,
@@ -240,6 +240,7 @@ def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _fits(field: str, value: Any) -> bool:
+    """Whether the field allows the value, regardless of other fields."""
     try:
         if field == TEMPERATURE:
             SamplingParams(temperature=value)

@@ -29,14 +29,15 @@ __all__ = ["Measured", "measure_run"]
 class Measured:
     """One finished run of a cell.
 
-    `accepted_by`: pairs (drafter, number of accepted tokens that the drafter proposed). A token
-    that two drafters proposed counts for both drafters. `rejected_at[d]`: the number of rounds that
-    wrote d accepted tokens and then a recovered token. `accepted_per_round`: in order of the
-    rounds; `drafted_per_round`: the depth of each round's tree. `auto_nodes`: the number that
-    `max_tree_nodes=auto` resolved to (filled in by lab.conductor); None if `auto` was not used or
-    does not depend on measured times. `idle`: why the run's drafters drafted nothing, else empty.
-    `schedule`: the rules that scheduled the run's rounds, joined by `and`; empty if no round was
-    scheduled. `num_others`: the largest number of other requests in a scheduled round.
+    `accepted_by`: pairs (drafter, number of accepted tokens that the drafter proposed), in the
+    order of the drafters. A token that two drafters proposed counts for both drafters.
+    `rejected_at[d]`: the number of rounds that wrote d accepted tokens and then a recovered token.
+    `accepted_per_round`: in order of the rounds; `drafted_per_round`: the depth of each round's
+    tree. `auto_nodes`: the number that `max_tree_nodes=auto` resolved to (filled in by
+    lab.conductor); None if `auto` was not used or does not depend on measured times. `idle`: why
+    the run's drafters drafted nothing, else empty. `schedule`: the rules that scheduled the run's
+    rounds, joined by `and`; empty if no round was scheduled. `num_others`: the largest number of
+    other requests in a scheduled round.
     """
 
     run_id: str
@@ -98,6 +99,7 @@ class _Fold:
             self._started = event
         elif isinstance(event, Combined):
             self._tree = event
+            # The tree's depth: the most drafted tokens that the round could accept.
             self._drafted.append(max(event.depths, default=0))
         elif isinstance(event, Verified):
             self._verdict = event
@@ -107,6 +109,7 @@ class _Fold:
             self._accepted.append(event.num_accepted)
             self._requested.append(event.speculation_length)
             self._scheduled += [event.scheduled] if event.scheduled is not None else []
+            # Keeps the last reason for a length of 0.
             if event.next_speculation_length == 0:
                 self._reason = event.length_reason or self._reason
 
@@ -126,6 +129,7 @@ class _Fold:
             raise StudyError(f"run {end.run_id} failed: {end.error}: {end.message}")
         if started is None or not isinstance(end, RunCompleted):
             raise CellInterruptedError("its run was stopped before its end")
+        # `rejected_at` has no zeros after the deepest rejection.
         deepest = max(self._num_rejected, default=-1) + 1
         return Measured(
             run_id=started.run_id,

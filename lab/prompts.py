@@ -128,6 +128,7 @@ def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
 
 def _with_number(prompt_id: str, number: int) -> str:
     suffix = f"-{number}"
+    # A long id is cut, so that the result has at most LONGEST_ID characters.
     return f"{prompt_id[: LONGEST_ID - len(suffix)]}{suffix}"
 
 
@@ -138,6 +139,7 @@ def _blocks(lines: list[str]) -> list[str]:
             blocks.append([])
         else:
             blocks[-1].append(line)
+    # A prompt keeps its indentation: only empty lines at its ends are dropped.
     texts = ("\n".join(block).strip("\n") for block in blocks)
     return [one for one in texts if one.strip()]
 

@@ -42,7 +42,8 @@ class Configuration:
 @dataclass(frozen=True, slots=True)
 class Study:
     """The definition of a study. `models`: the LLM first, each as `name (number format, device,
-    fingerprint)`. `axes`: a grid's fields, each with all requested values.
+    fingerprint)`; older studies lack the last parts. `axes`: a grid's fields, each with all
+    requested values.
 
     Raises ConfigError for an invalid part, or for a configuration that is not lossless with its
     sampling.

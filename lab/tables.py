@@ -56,7 +56,8 @@ class ConfigurationRow:
 
     `speed`: median tokens per second, with the `slowest` and `fastest` cell; `ratio`: the speed
     divided by plain decoding's speed in the same block, as the median over blocks with its
-    bootstrap 95 % interval.
+    bootstrap 95 % interval. The interval is over prompts, or over repeats if there is one prompt.
+    `draft_share`: drafting time as a share of drafting and verification time.
     """
 
     name: str

@@ -24,8 +24,8 @@ class Tuned:
     `lengths`: tokens per pass. `plains`: plain decoding's rows by temperature; the only key is None
     if the temperature is no axis. `bests`: the best point at each temperature; empty before
     anything is measured. `alike`: groups of points that drafted and accepted equally much in every
-    run. `as_good`: points that are as good as the best point at their temperature. `over`: the
-    groups of all intervals, `prompt` or `repeat`.
+    run. `as_good`: points that are as good as the best point at their temperature; see the function
+    `as_good`. `over`: the groups of all intervals, `prompt` or `repeat`.
     """
 
     grid: Grid

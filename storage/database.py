@@ -149,6 +149,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
     if not migrations.pending(database):
         return
     with connection:
+        # All migrations run in one transaction, in one process at a time.
         connection.execute("BEGIN IMMEDIATE")
         # `apply` looks again for pending migrations: another process may have migrated meanwhile.
         migrations.apply(database)

@@ -21,7 +21,7 @@ def datasette_command(path: Path) -> str:
     """The command that opens the log at `path`.
 
     Datasette names a database after its file: for a log with another name than the default, a
-    description file is written next to the log.
+    description file is written next to the log. If this fails, the command names no description.
     """
     metadata = METADATA if path.stem == DEFAULT_NAME else _renamed_metadata(path)
     command = ["uvx", "datasette", str(path)]
@@ -41,7 +41,8 @@ def _renamed_metadata(path: Path) -> Path | None:
 
 
 def _is_written(file: Path, text: str) -> bool:
-    """Writes `text` to `file` unless another program wrote the file."""
+    """Writes `text` to `file` unless another program wrote the file. Returns whether `file` then
+    contains `text`."""
     try:
         present = file.read_text(encoding="utf-8") if file.exists() else MARK
         if present != text and present.startswith(MARK):

@@ -32,6 +32,7 @@ BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")
 FIXED_LANES = ("combine", "llm", "verify", "commit")
 STAGES = ("draft", *FIXED_LANES, "prefill")
+# One column for each field of Scheduled; two columns get longer names.
 SCHEDULED = tuple(field.name for field in dataclasses.fields(Scheduled))
 SCHEDULED_AS = {"decision": "schedule_decision", "reason": "schedule_reason"}
 
@@ -154,7 +155,7 @@ def fused_drafters(one: FinishedRound) -> list[str] | None:
 
 
 def _stages(completed: RoundCompleted) -> dict[str, float]:
-    """Milliseconds by stage; `draft` is summed over drafters."""
+    """Milliseconds by stage; `draft` is summed over drafters. Each span counts with its `share`."""
     sums = dict.fromkeys(STAGES, 0.0)
     for span in completed.spans:
         stage = span.lane if span.lane in FIXED_LANES else "draft"

@@ -3,7 +3,7 @@
 The run is one process; a lane (of a drafter, a drafter node or a stage) is one or more threads.
 In Perfetto, slices of one thread must be disjoint or nested. If two slices of a lane overlap, the
 later slice goes to another thread of this lane. A slice that SSMs or requests share has its full
-length; `share` is the part that counts for this lane and run.
+length; `share` is the part that counts for this lane and run. Rounds count from 1.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
 
 
 def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list[Slice]]:
+    # In the order of display; lanes with other names, such as drafter nodes, follow.
     by_lane: dict[str, list[Slice]] = {name: [] for name in (ROUNDS, *drafters, *LAST_LANES)}
     thinned = is_thinned(events)
     for one in finished_rounds(events):
@@ -95,7 +96,8 @@ def _append_slice(slices: dict[str, list[Slice]], span: Span, args: dict[str, An
 
 
 def _ns(ms: float) -> int | None:
-    """Whole nanoseconds, Perfetto's unit; None for an invalid time."""
+    """Whole nanoseconds, Perfetto's unit; None for a time that is not finite or is longer than
+    LONGEST_MS."""
     fits = math.isfinite(ms) and abs(ms) <= LONGEST_MS
     return round(ms * NS_PER_MS) if fits else None
 

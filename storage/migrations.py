@@ -94,6 +94,7 @@ def m001_runs(db: Database) -> None:
             PRIMARY KEY (run, ordinal)
         """,
     )
+    # m009 replaces these indexes with indexes that have more columns.
     db.execute("CREATE INDEX runs_created ON runs(created_utc, id)")
     db.execute("CREATE INDEX runs_status ON runs(status)")
     db.execute("CREATE INDEX runs_owner ON runs(owner)")
@@ -283,6 +284,8 @@ def m010_thinning(db: Database) -> None:
     # In `runs`: 0 whole, 1 partly thinned, 2 thinned. In `rounds`: 0 whole, 1 thinned.
     db.execute("ALTER TABLE runs ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
     db.execute("ALTER TABLE rounds ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
+    # For a draft of a thinned round: how many nodes it proposed, how many of these nodes had a
+    # score, and the sum of the scores.
     for column in ("num_nodes INTEGER", "num_scored INTEGER", "sum_scores REAL"):
         db.execute(f"ALTER TABLE drafts ADD COLUMN {column}")
     # A partial index, for finding the runs that are not yet thinned completely.
@@ -323,20 +326,21 @@ def m014_between(db: Database) -> None:
 
 @migrations()
 def m015_fingerprints(db: Database) -> None:
-    """A digest of each model's weights."""
+    """A digest of each model's weights; empty in older runs."""
     db.execute("ALTER TABLE run_models ADD COLUMN fingerprint TEXT NOT NULL DEFAULT ''")
 
 
 @migrations()
 def m016_routing(db: Database) -> None:
-    """The role and the score of a routed run's SSMs in each round, and the router's reason."""
+    """The role and the score of a routed run's SSMs in each round, and the router's reason; empty
+    in older runs."""
     db.execute("ALTER TABLE rounds ADD COLUMN routing_json TEXT DEFAULT '[]'")
     db.execute("ALTER TABLE rounds ADD COLUMN routing_reason TEXT DEFAULT ''")
 
 
 @migrations()
 def m017_fusion(db: Database) -> None:
-    """The drafter that proposed each node of a tree with fused drafts."""
+    """The drafter that proposed each node of a tree with fused drafts; empty for older trees."""
     db.execute("ALTER TABLE rounds ADD COLUMN origins_json TEXT DEFAULT '[]'")
 
 

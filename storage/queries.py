@@ -103,9 +103,9 @@ def _moment(field: str, value: object) -> str:
 @dataclass(frozen=True, slots=True)
 class PlainSpeed:
     """The speed of plain decoding that a run is compared with. `run_id`: the run that measured this
-    speed. `blocks`: pairs of speeds, plain decoding's and the run's, if the two were measured in
-    turns. `same_text`: whether plain decoding wrote the same text as the run; also False if the
-    texts were not compared."""
+    speed; `note`: a remark on the measurement. `blocks`: pairs of speeds, plain decoding's and the
+    run's, if the two were measured in turns. `same_text`: whether plain decoding wrote the same
+    text as the run; also False if the texts were not compared."""
 
     tokens_per_second: float
     run_id: str
@@ -119,12 +119,13 @@ class RunSummary:
     """One run without its rounds.
 
     `config`, `asked`: see `core.events.RunStarted`. `ssms`: the loaded SSMs in order. `stats`: None
-    while no figures are recorded. `num_lost_events`: at least this number of events are missing.
-    `thinned`: whether trees of the run were reduced to their accepted paths. `elsewhere`: whether
-    the run is running in another process. `regret`: how many LLM passes other choices of SSMs
-    would have needed; None if the passes were not counted. `schedules`: the engine's schedules in
-    the run's rounds, except `each`, which is not recorded; `num_others`: the largest number of
-    other live requests in rounds that record a schedule."""
+    while no figures are recorded. `num_lost_events`: at least this number of events are missing;
+    the run can be read up to the first missing event. `thinned`: whether trees of the run were
+    reduced to their accepted paths. `elsewhere`: whether the run is running in another process.
+    `regret`: how many LLM passes other choices of SSMs would have needed; None if the passes were
+    not counted. `schedules`: the engine's schedules in the run's rounds, except `each`, which is
+    not recorded; `num_others`: the largest number of other live requests in rounds that record a
+    schedule."""
 
     run_id: str
     created_utc: str

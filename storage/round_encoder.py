@@ -101,6 +101,7 @@ class _RoundWriter:
 
     def _tree(self, event: Combined, verified: Verified | None) -> None:
         size = len(event.token_ids)
+        # NULL without a verdict: a run may end mid-round.
         outcomes = verified.outcomes if verified else (None,) * size
         probs = verified.llm_probabilities if verified else (None,) * size
         columns = (event.parents, event.depths, event.token_ids, event.texts, outcomes, probs)

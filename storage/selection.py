@@ -54,6 +54,7 @@ NOTED = "+id IN (SELECT id FROM runs INDEXED BY runs_noted WHERE note <> '')"
 OF_NO_STUDY = "NOT EXISTS (SELECT 1 FROM study_cells WHERE study_cells.run_id = runs.run_id)"
 DRAFTED_BY = "EXISTS (SELECT 1 FROM run_drafters WHERE model = ? AND run = runs.id)"
 DRAFTED_BY_NONE = "NOT EXISTS (SELECT 1 FROM run_drafters WHERE run = runs.id)"
+# For an unknown name: no row of `models` has this id.
 NO_MODEL = -1
 PUNCTUATION = ",.;:!?\"'()[]{}"
 
@@ -168,6 +169,7 @@ def _words(text: str) -> list[str]:
 
 
 def _strip_punctuation(word: str) -> str:
+    # A word of punctuation alone is unchanged.
     return word.strip(PUNCTUATION) or word
 
 

@@ -36,6 +36,7 @@ from storage.units import (
 
 __all__ = ["Sink", "run_output", "update_run"]
 
+# How long a transaction waits for another program's lock.
 LOCK_TIMEOUT_S = 1.0
 
 # Before SQLite 3.32 a statement may have at most 999 values, and the widest table, `rounds`, has 49
@@ -67,13 +68,15 @@ class Sink:
 
     def write(self, units: Sequence[Unit]) -> list[tuple[Unit, bool]]:
         """Writes units in one transaction; returns the refused units. A refused unit's flag is
-        False if the unit's run is known to be missing from the log.
+        False if the unit's run is known to be missing from the log, else True.
 
         Raises sqlite3.Error, for example if the disk is full; then nothing was written.
         """
         try:
             refused = self._transact(self._connect(), units)
         except sqlite3.Error:
+            # After a lock or a full disk the transaction is rolled back. The next call reopens the
+            # file.
             self.close()
             raise
         # Only now: after a failed transaction, the next attempt needs the keys.

@@ -242,6 +242,7 @@ class RunStore:
 
     @contextmanager
     def _write_connection(self) -> Iterator[sqlite3.Connection]:
+        """A connection for writing, separate from the writing thread's. Raises StoreError."""
         try:
             with closing(connect(self.path, timeout=OPEN_TIMEOUT_S)) as connection:
                 # SQLite then overwrites deleted text, which could otherwise stay in the file.
@@ -251,6 +252,7 @@ class RunStore:
             raise StoreError(explain(error, self.path)) from error
 
     def _catch_up(self) -> None:
+        # While the log is paused, each read could wait for the whole timeout.
         if not self.status().paused:
             self.flush(CATCH_UP_TIMEOUT_S)
 

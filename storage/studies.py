@@ -239,7 +239,7 @@ class StudyLog:
                 # Takes the write lock at once: otherwise a write after a read could fail without
                 # waiting.
                 connection.execute("BEGIN IMMEDIATE")
-                with connection:
+                with connection:  # commits at the end, rolls back after an error
                     yield connection
         except sqlite3.Error as error:
             raise StoreError(explain(error, self._path)) from error

@@ -1,6 +1,7 @@
 """`python -m zoo answers`: a chat LLM's answers to many questions, as corpora to distil from.
 
-A document is a conversation in the LLM's own chat template.
+A document is a conversation in the LLM's own chat template. A killed process loses unfinished
+files.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def write_answers(
             pending.append(
                 (path, [_submit(worker, *one, max_new_tokens) for one in prompts_of_file])
             )
+            # Requests of later files fill the LLM passes while a file's last answers are generated.
             if len(pending) > FILES_AT_ONCE:
                 say(_write(engine, *pending.popleft()))
         while pending:

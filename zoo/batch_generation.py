@@ -22,18 +22,20 @@ __all__ = ["TOP", "BatchGenerator", "Generated", "BatchLimits"]
 
 TOP = 32
 """How many probabilities of each distribution are kept; only their tokens are sampled."""
-# Larger batches are no faster.
+# The most texts of a batch; larger batches are no faster.
 LARGEST_BATCH, LARGEST_BATCH_ON_CPU = 3072, 64
 PREFILL_TEXTS = 512  # texts in one forward pass over prompts
-# The number of KV slots is a multiple of EXTENT, since attention kernels need aligned masks.
+# The number of KV slots is rounded up to a multiple of EXTENT: attention kernels need aligned
+# masks, and memory is allocated in few sizes.
 EXTENT = 64
 CHECKED_EVERY = 16  # tokens; each check for ended texts waits for the device
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """When a batch ends: after `max_new_tokens`, once the share `ended_share` of its texts has
-    ended, or at the `deadline`, in seconds of the generator's clock."""
+    """When a batch ends: after `max_new_tokens` of each text, once the share `ended_share` of its
+    texts has ended, or at the `deadline`, in seconds of the generator's clock. Share and deadline
+    are checked every CHECKED_EVERY tokens."""
 
     max_new_tokens: int
     ended_share: float = 1.0
@@ -44,8 +46,9 @@ class Generated(NamedTuple):
     """Texts of a batch, padded on the left so that all new tokens begin in the column `first_new`.
 
     `ids` (texts, columns): a text begins in the column `starts` and ends before the column `ends`,
-    both (texts,). `top_ids` int32 and `top_probs` float16 (texts, new columns, TOP): the most
-    probable tokens of each new column and their probabilities at temperature 1, descending.
+    both (texts,). If a text has an end token, the end token is its last token. `top_ids` int32 and
+    `top_probs` float16 (texts, new columns, TOP): the most probable tokens for each new column and
+    their probabilities at temperature 1, descending.
     """
 
     ids: Tensor
@@ -81,7 +84,7 @@ class BatchGenerator:
             without_cudnn_attention()
 
     def state(self) -> Tensor:
-        """The state of the random generator."""
+        """The state of the noise that texts are sampled with."""
         return self._noise.get_state()
 
     def load_state(self, state: Tensor) -> None:
@@ -96,6 +99,7 @@ class BatchGenerator:
         free = available_bytes(self.device)
         if free is None:
             return largest
+        # Keys and values take at most half of the available memory.
         return max(1, min(largest, free // (2 * per_slot * tokens * self._dtype.itemsize)))
 
     @torch.inference_mode()
@@ -103,7 +107,7 @@ class BatchGenerator:
         self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], stop: BatchLimits
     ) -> Generated:
         """Continues each prompt at its own temperature (0: greedy), sampling from the TOP most
-        probable tokens."""
+        probable tokens. A text ends with an end token of the LLM, or when `stop` ends the batch."""
         width = max(map(len, prompts))
         columns = width + stop.max_new_tokens
         ids, starts = self._left_padded(prompts, columns, width)
@@ -181,7 +185,8 @@ class BatchGenerator:
             return layer_kv[0, :, :, :extent], layer_kv[1, :, :, :extent]
 
         hidden = torch.zeros(visible.shape, dtype=self._dtype, device=self.device)
-        # Not -inf: a padded query that sees no slot would become NaN.
+        # Not -inf: a padded query that sees no slot would become NaN, and so would its stored keys
+        # and values.
         mask = hidden.masked_fill_(~visible, torch.finfo(self._dtype).min)[:, None]
         logits = self._forward.over(ids, positions, (mask, mask), write, last_only=True)
         return logits[:, 0].float()

@@ -1,6 +1,7 @@
 """`python -m zoo boost`: collective boost-tuning of a pool of SSMs (SpecInfer 3.1).
 
-Each SSM is tuned where the SSMs before it fail to predict the LLM.
+Each SSM is tuned where the SSMs before it fail to predict the LLM, so that together they cover the
+LLM's tokens.
 
 There are two ways. `prompts`, as published: a text that an SSM continues exactly as the LLM does is
 dropped for later SSMs. `positions`: a position at which an SSM predicts the LLM's token gets a
@@ -138,7 +139,8 @@ def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[s
 
 @dataclass
 class _Drops:
-    """Selects the texts that no `earlier` SSM continues like the LLM."""
+    """Selects the texts that no `earlier` SSM continues like the LLM. `seen`, `dropped`: counts of
+    all texts and of the dropped texts."""
 
     earlier: Sequence[_Member]
     seen: int = 0
@@ -161,6 +163,7 @@ class _Drops:
     @torch.inference_mode()
     def _is_continued(self, model: nn.Module, texts: torch.Tensor, prefix: int) -> list[bool]:
         device = next(model.parameters()).device
+        # The prediction at a position is for the token at the next position.
         best = log_probabilities(model, texts[:, :-1].to(device)).argmax(-1).cpu()
         matches: list[bool] = (best[:, prefix - 1 :] == texts[:, prefix:]).all(-1).tolist()
         return matches

@@ -55,7 +55,8 @@ FAMILY: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """The students, each with its own kinds of question. For a student without own kinds, all kinds
 have equal weight."""
-# For a student with own kinds: the weight of other kinds, and of questions that the LLM wrote.
+# For a student with own kinds: the weight of questions of other kinds, and the weight of questions
+# that the LLM wrote, which may be of any kind.
 OTHER_KIND, ANY_KIND = 0.25, 0.4
 
 DEVELOPMENT_TOKENS = 160  # of each answer for measurements
@@ -68,9 +69,10 @@ TRAINING = "training"
 
 @dataclass(frozen=True, slots=True)
 class FamilyPlan:
-    """`minutes`: the time in all. `generation_minutes`: the part for the LLM's answers.
-    `questions`: by kind. `development`: prompts for measurements, not to be among the `questions`.
-    `checkpoint_seconds`: seconds of training between two checkpoints."""
+    """`minutes`: the time in all. `generation_minutes`: the part for the LLM's answers to the
+    `questions` (by kind) and to questions that the LLM writes itself. `development`: prompts for
+    measurements; `questions` should not contain them. `checkpoint_seconds`: seconds of training
+    between two checkpoints."""
 
     minutes: float
     generation_minutes: float
@@ -107,7 +109,8 @@ class FamilyPlan:
 class StudentAccuracy:
     """A student's accuracy on the LLM's greedy answers. `agreement`: how often the student's most
     probable token is the LLM's token. `in_three`: how often the LLM's token is among the three most
-    probable tokens. `acceptance_length`: tokens per LLM pass with greedy drafts of CHAIN tokens."""
+    probable tokens. `acceptance_length`: tokens per LLM pass with greedy drafts of CHAIN tokens,
+    the LLM's own token included."""
 
     agreement: float
     in_three: float
@@ -157,6 +160,7 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
         before, spent = spent, plan.clock() - begin
         if progress.is_due(spent):
             progress.show(spent, trainer.num_steps, trainer.num_tokens, losses.mean().item())
+        # Measured at equal intervals, the last time at the end of the budget.
         if int(spent / budget * EVALUATIONS) > int(before / budget * EVALUATIONS):
             measured = accuracy(trainer.weights, greedy)
             figures = _figures(models, tokens, trainer) | measured

@@ -28,7 +28,8 @@ class TrainingCheckpoint:
 
     def save(self, trainer: Trainer, spent: float, *, evaluation_due: bool = False) -> None:
         """Replaces the file. `spent`: seconds of the budget so far. `evaluation_due`: whether this
-        step's model is still to be evaluated. Raises ModelError if the loss is not finite."""
+        step's model is still to be evaluated. Raises ModelError if the loss is not finite; the old
+        file stays."""
         loss = trainer.loss()
         if not math.isfinite(loss):
             raise ModelError(

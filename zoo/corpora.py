@@ -1,6 +1,7 @@
 """Documents of each domain, from folders of plain text and this interpreter's standard library.
 
-Duplicates within a domain and documents that quote a benchmark prompt are left out.
+Texts of the folders are normalised. Duplicates within a domain and documents that quote a benchmark
+prompt are left out and counted.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ def library_corpora(
 ) -> list[Domain]:
     """A small corpus: `code`, files of `library`, up to `max_bytes` in all; and `docs`, the
     docstrings of the same files."""
+    # In a random order: the first files by path would be of few packages.
     files = list(_up_to(max_bytes, _in_random_order(python_files(library), seed)))
     return [
         _shuffle_documents(_python_domain("docs", files, refused_lines, _docstrings), seed),
@@ -171,6 +173,7 @@ def _python_domain(
 def _python_text(path: Path) -> str:
     """The text of a file; empty if decoding fails."""
     try:
+        # `tokenize.open` decodes a file by its encoding cookie.
         with tokenize.open(path) as file:
             return file.read()
     except (SyntaxError, UnicodeDecodeError):
@@ -193,6 +196,8 @@ def _docstrings(source: str) -> Iterable[str]:
 
 
 class _DocumentFilter:
+    """Collects documents, except empty documents, duplicates, and documents that quote a prompt."""
+
     def __init__(self, refused_lines: Sequence[str]) -> None:
         self.documents: list[str] = []
         self._refused_lines = refused_lines

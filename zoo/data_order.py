@@ -1,6 +1,7 @@
 """Draws the windows of tokens for training from a mixture of domains, shuffled in every epoch.
 
-The order is a pure function of seed and position, so that a run can be resumed.
+The order is a pure function of seed and position, so that a resumed run continues with the next
+batch.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class DataOrder:
         return np.stack([self._next_window(int(index), length) for index in domains])
 
     def state(self) -> dict[str, object]:
-        """The position in the order."""
+        """The position in the order, as plain values."""
+        # A checkpoint is read with `weights_only`, which refuses arbitrary objects.
         return {"num_batches": self._num_batches, "num_drawn": dict(self._num_drawn)}
 
     def load_state(self, state: Mapping[str, object]) -> None:

@@ -57,8 +57,9 @@ class Teaching:
     taken from the LLM's own texts; `own_batches`: the number of batches of own texts for each
     domain.
 
-    `remembered`: how many of the LLM's most probable tokens are cached at each position. Then only
-    the first `corpus_tokens` tokens of each domain are used. With 0, the LLM runs in every step.
+    `remembered`: how many of the LLM's most probable tokens are cached at each position of the own
+    texts, and of the first `corpus_tokens` tokens of each domain. With 0, the LLM runs in every
+    step, and all corpus tokens are used.
     """
 
     run: TrainingRun
@@ -77,6 +78,7 @@ class Teaching:
         checks.integer("corpus_tokens", self.corpus_tokens, 1, 2**40)
         check_vocabulary(self.llm, self.run.store, "llm")
         teacher = self.open_model(self.llm, "llm").to(self.run.device).eval()
+        # The class is frozen, so fields that are computed from others are set like this.
         object.__setattr__(self, "teacher", teacher)
         object.__setattr__(self, "teacher_id", weights_id(self.llm))
 
@@ -95,7 +97,8 @@ class Teaching:
         return OwnTexts(self.teacher, run.store.train, folder, TRAIN_FORM, run.seed, first)
 
     def rows(self, keep: TextFilter | None = None) -> dict[str, np.ndarray]:
-        """Training tokens by domain, and the LLM's own texts that `keep` selects (None: all)."""
+        """The corpora's training tokens by domain, and the tokens of the LLM's own texts that
+        `keep` selects (None: of all texts)."""
         rows = dict(self.run.store.train)
         if self.remembered:
             rows = {domain: row[: self.corpus_tokens] for domain, row in rows.items()}
@@ -108,7 +111,8 @@ class Teaching:
         return rows
 
     def memory(self, rows: Mapping[str, np.ndarray]) -> TeacherCache | None:
-        """The LLM's most probable tokens for these rows; None without `remembered`."""
+        """The LLM's most probable tokens for these rows, computed if they are not stored; None
+        without `remembered`."""
         if not self.remembered:
             return None
         length = self.of_one_length().preset.schedule.context
@@ -144,7 +148,8 @@ class Teaching:
         }
 
     def engine_tokens_per_pass(self, ssm: Path) -> dict[str, float]:
-        """Tokens per LLM pass by domain, measured with the engine on held-out prefixes."""
+        """Tokens per LLM pass by domain, measured with the engine: greedy chains of the SSM in this
+        folder, on held-out prefixes."""
         device = self.run.device.type
         engine = Engine(load_models(str(self.llm), [str(ssm)], "float32", device))
         tokenizer, prefix = (
@@ -153,6 +158,7 @@ class Teaching:
         )
         by_domain = {}
         for domain, (greedy, *_) in self.held_out().items():
+            # Without the first token: many prefixes begin with the separator, which is no text.
             rows = greedy[:_PROMPTS, 1:prefix].tolist()
             prompts = [str(tokenizer.decode(ids)) for ids in rows]
             workload = Workload(prompts, _MEASURED_TOKENS, repeats=1)
@@ -175,9 +181,9 @@ class Teaching:
 
 @dataclass(frozen=True, slots=True)
 class Distilled:
-    """The result for one SSM: the accuracy `before` and `after` the tuning, by domain. `measured`:
-    tokens per LLM pass after the tuning. `curve`: accuracy and tokens per LLM pass at training
-    steps."""
+    """The result for one SSM, by domain, on held-out texts that the LLM wrote: the accuracy
+    `before` and `after` the tuning. `measured`: tokens per LLM pass after the tuning. `curve`:
+    accuracy and tokens per LLM pass during the training, each line with its step."""
 
     trained: TrainedModel
     before: dict[str, DraftAccuracy]
@@ -265,7 +271,7 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
 def accuracy_by_domain(
     teacher: nn.Module, drafter: nn.Module, held_out: Texts
 ) -> dict[str, DraftAccuracy]:
-    """The drafter's accuracy by domain."""
+    """The drafter's accuracy on the LLM's own held-out texts, by domain."""
     prefix = HELD_OUT_FORM.prefixes[0]
     return {
         domain: draft_accuracy(teacher, drafter, texts, prefix)

@@ -67,6 +67,7 @@ def header_of(module: Any) -> dict[str, Any]:
         "rope_dimension_count": head_size,
         "layer_norm_rms_eps": config.rms_norm_eps,
         "rope_freq_base": float(rope.get("rope_theta", 10000.0)),
+        # Callers use token ids only.
         "tokenizer_model": "no_vocab",
     }
 
@@ -121,6 +122,7 @@ def write_gguf(module: Any, path: Path) -> dict[str, Any]:
             getattr(writer, f"add_{name}")(value)
         for name, weight in tensors_of(module, header):
             if weight.dtype == torch.bfloat16:
+                # numpy has no bfloat16: the bytes are passed on.
                 raw = weight.contiguous().view(torch.uint8).numpy()
                 writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType.BF16)
             else:

@@ -27,8 +27,8 @@ Drafting = Callable[..., Any]
 
 class LlamaCpp:
     """A transformers module in llama.cpp's own generation loop. `assistants`: by name, the
-    transformers modules that may draft. `file`: a GGUF file to load instead of the module's
-    weights.
+    transformers modules that may draft. `file`: a GGUF file to load, with its quantization,
+    instead of the module's weights.
 
     Raises ImportError if llama.cpp's packages are missing, UnsupportedModelError if a model is no
     plain Llama, OSError if a file cannot be written, ValueError if llama.cpp cannot load the files.
@@ -117,6 +117,7 @@ class DraftModel:
         count = min(self._count, self._llama.n_ctx() - len(input_ids))
         drafts: list[int] = []
         if count > 0:
+            # `generate` reuses the KV cache of the text's unchanged beginning.
             for token in self._llama.generate(input_ids.tolist(), temp=0.0, repeat_penalty=1.0):
                 drafts.append(int(token))
                 if len(drafts) == count:

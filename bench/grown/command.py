@@ -64,7 +64,8 @@ class GrowthRequest:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A model in `folder`, called `source`. `plan` None: the model is used unchanged."""
+    """A model in `folder`, called `source`. `plan` None: the model is used unchanged.
+    `target_params`: the requested number of parameters."""
 
     folder: Path
     source: str
@@ -198,6 +199,7 @@ def write_family(family: GrownFamily, out: Path, say: Say) -> list[Path]:
         else None
         for one in family.members
     ]
+    # Memory and disk are checked before anything is written.
     todo = []
     for member, folder, recipe in zip(family.members, folders, recipes, strict=True):
         if recipe is None:
@@ -227,8 +229,8 @@ def _write(member: Member, folder: Path, recipe: GrowthRecipe, say: Say) -> None
 
 
 def texts_for(folder: Path, module: Any) -> list[list[int]]:
-    """Token ids of at most TEXTS prompts, and random ids. The random ids are for tokenizers that do
-    not know the prompts' words."""
+    """Token ids of at most TEXTS prompts, and of one random text. The tokenizer may map every word
+    of the prompts to its unknown token."""
     tokenizer = load_tokenizer(ModelSource(str(folder), local=True))
     length = min(TEXT_LENGTH, module.config.max_position_embeddings)
     prompts = take_round_robin(load_prompts(), TEXTS)

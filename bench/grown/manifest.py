@@ -64,6 +64,7 @@ def check_likeness(measured: Likeness, dtype: torch.dtype, name: str) -> None:
     """Raises UnsupportedModelError if the logits differ by more than is allowed in `dtype`."""
     half_allowed = HALF_ALLOWED * max(measured.largest, 1.0)
     allowed = FULL_ALLOWED if dtype in FULL_PRECISION else half_allowed
+    # `not <=` also refuses NaN.
     if not measured.difference <= allowed:
         raise UnsupportedModelError(
             f"{name} grown differs from the small model by {measured.difference:.3g} in its "

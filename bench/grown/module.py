@@ -7,8 +7,8 @@ These invariants imply equal logits:
    new columns of the embedding and the new rows (outputs) of `o_proj` and `down_proj` are zero.
 2. A norm sees the small model's mean square divided by the factor (large hidden size / small hidden
    size). The grown norm has eps / factor and weights times sqrt(1 / factor). Its output is the
-   small model's values in the old channels and zeros in the new channels. No dtype rounds these
-   corrections if the factor is 4^k.
+   small model's values in the old channels and zeros in the new channels. With a factor of 4^k both
+   corrections are powers of two, which no dtype rounds.
 3. A matrix of the small model is the upper left block of the grown matrix: old heads and old
    feed-forward units compute the same values from the old channels. If a matrix reads the residual
    stream, its new columns are multiplied by zeros.

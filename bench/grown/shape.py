@@ -74,7 +74,7 @@ class GrowthPlan:
 
     @property
     def norm_scale(self) -> float:
-        """Scale of norm weights: the added channels are zero, which lowers the mean square."""
+        """Scale of norm weights: added channels are zero, the mean square falls to 1 / factor."""
         return math.sqrt(1 / self.factor)
 
     @property
@@ -133,6 +133,7 @@ def _with_nearest_ffn(shape: ModelShape, params: int) -> ModelShape:
     without_ffn = replace(shape, ffn=0).parameters
     per_ffn = replace(shape, ffn=1).parameters - without_ffn
     target = round((params - without_ffn) / per_ffn / FFN_MULTIPLE) * FFN_MULTIPLE
+    # The size does not shrink: the small matrices are blocks of the grown ones.
     low = max(shape.ffn, _round_up_ffn(shape.hidden * MIN_FFN_RATIO))
     high = max(low, _round_up_ffn(shape.hidden * MAX_FFN_RATIO))
     return replace(shape, ffn=min(max(target, low), high))

@@ -95,6 +95,7 @@ def _write_weights(
     names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
     names = names if count > 1 else ["model.safetensors"]
     for file, group in zip(names, groups, strict=True):
+        # `parameters` yields in the order of the groups; only one shard is in memory.
         save_file(dict(itertools.islice(parameters, len(group))), folder / file, {"format": "pt"})
         (folder / file).chmod(0o644)  # safetensors makes the file readable by its owner only
     if len(names) > 1:
@@ -106,7 +107,8 @@ def _write_weights(
 
 
 def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
-    """Names by file. Only a file of one parameter may exceed SHARD_BYTES."""
+    """Names by file, in the order of `shapes`. Only a file of one parameter may exceed
+    SHARD_BYTES."""
     groups: list[list[str]] = [[]]
     group_bytes = 0
     for name, shape in shapes.items():

@@ -18,6 +18,7 @@ from core.errors import ConfigError
 WAIT_MS = 60_000  # long: the machine may be busy
 LIMIT_MS = 120_000  # longer: a step may wait for a run
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# The second callback runs after the first frame was drawn.
 TWO_FRAMES = """() => new Promise((resolve) =>
   requestAnimationFrame(() => requestAnimationFrame(resolve)))"""
 ALL_DRAWN = """() => !document.querySelector("[data-pending]")

@@ -44,6 +44,7 @@ def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
     client_end, server_end = spawn.Pipe()
     process = spawn.Process(target=_serve_calls, args=(server_end, suite, url), daemon=True)
     process.start()
+    # With this copy open, `recv` would not notice the end of the process.
     server_end.close()
     try:
         yield BrowserClient(client_end)
@@ -54,6 +55,7 @@ def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
 
 
 def _serve_calls(pipe: Connection, suite: str, url: str) -> None:
+    """Serves calls until the pipe is closed or a call fails; sends a SpecScopeError back."""
     try:
         with chromium(suite) as browser:
             actions = _PageActions(Tab(browser), url)

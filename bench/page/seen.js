@@ -16,6 +16,7 @@
   new PerformanceObserver((list) => {
     for (const { value, hadRecentInput } of list.getEntries()) seen.shifts.push([value, hadRecentInput]);
   }).observe({ type: "layout-shift" });
+  // In the capture phase: before the page's own handlers.
   document.addEventListener("click", () => (seen.clicked = now()), true);
   window.specscopeSeen = seen;
 }

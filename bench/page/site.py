@@ -61,6 +61,7 @@ class _ClockedWorker:
         self._inner, self._clock = inner, clock
 
     def cancel(self) -> None:
+        # Only the first call stops the run.
         self._clock.stop_requests.setdefault(self._inner.run_id, time.time() * 1000)
         self._inner.cancel()
 

@@ -73,6 +73,7 @@ class AcceptanceRow:
             return config.vote_nodes
         if isinstance(config.max_tree_nodes, int):
             return config.max_tree_nodes
+        # `uncut`: each drafter's whole shape.
         return len(config.drafters) * shape_nodes(config.expansion)
 
 

@@ -48,7 +48,8 @@ def of_domain(domain: str) -> Selection:
 
 
 def length_of(prompts: Prompts, wanted: Selection = is_not_looping) -> Estimate | None:
-    """Tokens per LLM pass; the interval is over prompts."""
+    """Tokens per LLM pass: 1 + accepted tokens / rounds, pooled over prompts. The interval is over
+    prompts."""
     groups: dict[str, list[tuple[int, int]]] = {}
     for prompt in filter(wanted, prompts):
         groups.setdefault(prompt["id"], []).append((prompt["accepted"], prompt["rounds"]))
@@ -60,7 +61,8 @@ def value_of(prompts: Prompts, wanted: Selection = is_not_looping) -> float:
 
 
 def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
-    """Tokens per pass of `one` divided by those of `other`, paired by prompt and seed."""
+    """Tokens per pass of `one` divided by those of `other`, paired by prompt and seed. Pairs in
+    which a continuation repeats itself are left out."""
     base = {(p["id"], p["seed"]): p for p in other if is_not_looping(p)}
     groups: dict[str, list[tuple[int, ...]]] = {}
     for prompt in filter(is_not_looping, one):
@@ -241,6 +243,7 @@ def _rows(by_row: PromptsByRow, part: str, kind: DecodingKind) -> list[Acceptanc
 
 def _is_small_tree(row: AcceptanceRow, kind: DecodingKind) -> bool:
     """Whether a row is a candidate for the best tree of `kind`."""
+    # `acceptance_rows` has best-first rows for these kinds only.
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(DecodingKind(kind.temperature, "best_first", kind.verify))

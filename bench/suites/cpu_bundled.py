@@ -163,6 +163,7 @@ class CpuContest:
         drafting = variant.llama_drafting(llama) if variant else None
         token_ids, seconds = time_call(lambda: llama.generate(*arguments, drafting))
         figures: dict[str, float] = {"tokens": len(token_ids), "seconds": seconds}
+        # Above temperature 0, llama.cpp draws other random numbers.
         plain = self._plain.get((temperature, block)) if temperature == 0 else None
         if plain is not None:
             figures["same"] = share_of_equal_ids(token_ids, plain)
@@ -181,6 +182,7 @@ class CpuContest:
         return cpu.all_variants(self._models.assistants, llama.assistants if llama else None)
 
     def _sweep_prompts(self) -> tuple[Prompt, ...]:
+        # Settings are chosen on prompts outside the contest, if there are any.
         contest_ids = {prompt.id for prompt in self._context.prompts}
         spare = tuple(p for p in self._context.all_prompts if p.id not in contest_ids)
         return take_round_robin(spare or self._context.all_prompts, SWEEP_PROMPTS)

@@ -136,6 +136,7 @@ def best_variant(results: Results, dtype: str, temperature: float, family: str) 
         tokens = sum(figures[name]["tokens"] for figures in prompts)
         return tokens / sum(figures[name]["seconds"] for figures in prompts)
 
+    # A sweep may go on with few variants: only a variant that was run on every prompt counts.
     # Sorted: a tie is always decided in the same way.
     run_on_all = sorted(set[str]().union(*prompts).intersection(*prompts))
     return max(run_on_all, key=tokens_per_second, default="")
@@ -183,7 +184,9 @@ def _tokens_a_pass(group: Group) -> object:
 
 
 def _bases(rows: Sequence[Row]) -> Iterable[str]:
-    """The contestants with which all contestants are compared."""
+    """The contestants with which all are compared: plain decoding of transformers and of this
+    engine; then, if they competed, the fastest of transformers' speculation, llama.cpp's plain
+    decoding, and the fastest of llama.cpp's contestants."""
     speeds = {
         group["contestant"]: group.middle(speed) for group in group_rows(rows, ("contestant",))
     }

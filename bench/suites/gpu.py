@@ -179,7 +179,8 @@ def gaps(
     engine: Engine, case: DecodeCase, speculation: SpeculationConfig
 ) -> dict[str, float] | None:
     """Traces rounds of one run. Returns the numbers of `rounds` and `kernels`, and the `idle`
-    fraction of the time. None if no kernel ran, or if the text ended before the trace."""
+    fraction of the time. None if no kernel ran, as on a CPU, or if the text ended before the
+    trace."""
     from torch.profiler import ProfilerActivity, profile
 
     events = engine.generate(request(case, speculation))
@@ -190,6 +191,7 @@ def gaps(
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as trace:
         num_rounds = len(list(islice(rounds, TRACED_ROUNDS)))
         torch.cuda.synchronize()
+    # The run has tokens left: closing the iterator cancels the request.
     events.close()  # type: ignore[attr-defined]
     kernels = list(_kernels(trace))
     if not kernels:

@@ -31,7 +31,7 @@ from core.speculation_length.cost_model.ledger import Costs
 
 GROWN = "grown"
 PARAMS, SSM_PARAMS = 500_000_000, 5_000_000
-SETTINGS_KEPT = 2
+SETTINGS_KEPT = 2  # settings of each drafter that go on after the sweep's first prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def margin(
 ) -> float:
     """The gap in float64 between the best next-token utility after `context` and the lowest utility
     of `tokens`. At temperature 0, utilities are logits. Above 0, utilities are log p plus the
-    Gumbel noise of `seed`."""
+    Gumbel noise of `seed` at the token's position."""
     utilities = _in_float64(module)(torch.tensor([list(context)])).logits[0, -1]
     if temperature > 0:
         noise = SeededNoise(seed, utilities.shape[-1])

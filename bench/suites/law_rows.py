@@ -58,9 +58,9 @@ ROUTED_FIELDS: Mapping[str, Sequence[Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class LawRow:
-    """`together`: the number of concurrent requests. `speculation` has `draft` and `verify`
-    resolved. `is_compared`: false for verification rules that keep the distribution but not the
-    tokens."""
+    """`together`: the number of concurrent requests; when one ends, the next one joins.
+    `speculation` has `draft` and `verify` resolved. `is_compared`: false for
+    verification rules that keep the distribution but not the tokens."""
 
     name: str
     temperature: float
@@ -217,6 +217,7 @@ def is_valid(values: Values) -> bool:
 
 def _draft_rows() -> Iterator[LawRow]:
     """Product 4."""
+    # Shapes vary slowest: the first shape's rows already cover every rule.
     product = itertools.product(SHAPES, DRAFTERS, CONCURRENCIES, TEMPERATURES, DRAFTS)
     for shape, drafters, together, temperature, draft in product:
         if draft == "auto" or (draft == "coupled" and temperature == 0):
@@ -254,6 +255,7 @@ def pairwise_rows(
     for filled_rows in candidates:
         chosen_rows.append(best_of(filled_rows))
         pairs_so_far |= _pairs(chosen_rows[-1])
+    # These rows may be too few for the pairs of many values.
     every_row = list(itertools.chain.from_iterable(candidates))
     while _pairs(best := best_of(every_row)) - pairs_so_far:
         chosen_rows.append(best)

@@ -1,7 +1,7 @@
 """`laws`: the text is the LLM's own, token for token (laws 1 and 2 of tests/laws).
 
 At temperature 0 the reference is transformers' `generate`; above 0, plain decoding with the same
-seed.
+seed. If texts differ, the LLM's logits in float64 distinguish near ties from errors.
 """
 
 from __future__ import annotations

@@ -71,6 +71,7 @@ class Length(Suite):
         for block, figures in interleave(todo, runs):
             blocks.append({"prompt": block.item, "load": load_average(), "figures": figures})
             context.say(f"hopeless {dtype}: {len(blocks)} of {len(todo)}, repeat {repeat}")
+        # One sample: a repeat cannot be continued, since a new engine would learn anew.
         context.results.add({**key, "blocks": blocks})
 
 

@@ -79,7 +79,7 @@ OVERALL = "over all"
 # domains; with a hopeless SSM, to plain decoding.
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
 BASE = "base"  # the name that a rival's rows get in a comparison
-LEARNING_PROMPTS = 5  # after these, an engine has measured that an SSM is hopeless
+LEARNING_PROMPTS = 5  # after this many, an engine has measured that an SSM is hopeless
 
 
 class LengthContest:
@@ -137,7 +137,7 @@ class LengthContest:
 def contests(
     results: Results, prompts: Sequence[Prompt]
 ) -> Iterator[tuple[str, float, LengthContest]]:
-    """Yields dtype, temperature and contest, for contests with samples."""
+    """Yields dtype, temperature and contest, for contests with samples. `prompts`: all prompts."""
     keys = [(each["dtype"], each["temperature"]) for each in results.where(part="contest")]
     for dtype, temperature in dict.fromkeys(keys):
         samples = results.where(part="contest", dtype=dtype, temperature=temperature)
@@ -168,6 +168,7 @@ def _halves(prompts: Sequence[Prompt]) -> dict[str, int]:
     halves: dict[str, int] = {}
     for number, domain in enumerate(domains(tuple(prompts))):
         of_domain = [prompt.id for prompt in prompts if prompt.domain == domain]
+        # The domains' first prompts alternate too: with one per domain, both halves have prompts.
         halves |= {name: (number + i) % 2 for i, name in enumerate(of_domain)}
     return halves
 
@@ -208,6 +209,7 @@ def _rivals(contest: LengthContest, where: str) -> str:
     for domain in (OVERALL, *contest.domains):
         chosen = "" if domain == OVERALL else f" ({', '.join(_choices(contest, domain))})"
         ratios = [ratio(contest.against(GOODPUT, rival, domain)) for rival in RIVALS]
+        # RIVALS[1] is OWN.
         ratios[1] = NOTHING if domain == OVERALL else ratios[1] + chosen
         lines.append([domain, *ratios])
     note = f"`{BEST}`: {' and '.join(_choices(contest, OVERALL))}, each chosen on the other half."

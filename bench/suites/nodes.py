@@ -39,7 +39,8 @@ RELAYS_MS = (1, 5, 20)  # added to a round trip
 TREE_NODES = 16  # the node budget of a tree
 PARTS = 2  # processes among which the SSMs are divided
 # As fractions. MOST_ADDED: the time that loopback may add to a local round. MOST_ERROR: the largest
-# allowed error of a prediction. LEAST_OF_BOUND: the least gain in clients, of the upper bound.
+# allowed error of a prediction. LEAST_OF_BOUND: the least gain in clients, relative to
+# `upper_bound`.
 MOST_ADDED, MOST_ERROR, LEAST_OF_BOUND = 0.10, 0.20, 0.9
 CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)  # simulated numbers
 SERVED_CLIENTS = (4, 8)
@@ -202,7 +203,7 @@ def _serve_texts(
     seconds = time.perf_counter() - start
 
     def busy_ms(*names: str) -> float:
-        # A batched pass has a span in the round of each of its requests.
+        # A batched pass has a span in the round of each of its requests: it counts once.
         return union_ms(
             (starts[one.run_id] + span.start_ms, starts[one.run_id] + span.end_ms)
             for one in rounds
@@ -265,10 +266,12 @@ def _connection_table(dtype: str, samples: Sequence[Row]) -> str:
 
 
 def predicted_rate(contestant: str, loopback: Row) -> float:
-    """Tokens per second over a relay, from the figures over loopback: each round takes longer by
-    the relay's delay. 0 for contestants without a relay, and for drafting ahead."""
+    """Tokens per second over a relay, from the figures over loopback (same prompt and repeat): each
+    round takes longer by the relay's delay. 0 for contestants without a relay, and for drafting
+    ahead."""
     if not contestant.startswith("relay") or contestant.endswith(AHEAD):
         return 0.0
+    # The third word of a `relay_name`.
     relay_ms = float(contestant.split()[2])
     # Not the figure `round_ms`: tokens a second include the first round.
     round_ms = 1000 * loopback["per_round"] / loopback["speed"]

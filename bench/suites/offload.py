@@ -168,6 +168,7 @@ def _our_pass(model: LanguageModel, cleanup: ExitStack) -> Pass:
         start = time.perf_counter()
         model.forward([chain(row, range(1, tokens + 1))])
         seconds = time.perf_counter() - start
+        # Drops the pass's tokens: the next pass has the same context.
         model.commit(row, [])
         return seconds
 
@@ -185,6 +186,7 @@ def _accelerate_passes(
     disk_offload(module, str(weights_folder), torch.device("cpu"))
 
     def timed_pass(tokens: int) -> float:
+        # Drops all weights from the page cache: each pass reads them from the disk.
         for file in weights_folder.iterdir():
             handle = os.open(file, os.O_RDONLY)
             # Pages that are not yet written to the disk would stay in the page cache.

@@ -103,6 +103,7 @@ def _round_times(
         if isinstance(event, Combined):
             nodes = len(event.token_ids)
         elif isinstance(event, RoundCompleted):
+            # Also in the first round: `take` restarts the counters.
             passes = clock.take()
             if event.round:
                 figures = (float(nodes), *_outside(event, event.at_ms - previous_ms, passes))
@@ -119,6 +120,7 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
         # A lane that is not in STAGES has the name of a drafter.
         stage = span.lane if span.lane in STAGES else "draft"
         stage_ms[stage] += span.ms
+    # `events`: the time that no span covers.
     stage_ms["events"] = wall - sum(stage_ms.values())
     stage_ms["draft"] -= passes["ssm"]
     stage_ms["llm"] -= passes["llm"]

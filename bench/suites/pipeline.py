@@ -74,6 +74,7 @@ def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
         ]
         return run_together(engine, cases, config)
 
+    # A short warm-up of each contestant, not counted.
     for config in row.contestants.values() if todo else ():
         run(config, min(WARM_UP_TOKENS, context.settings.tokens), todo[0])
     tokens = context.settings.tokens
@@ -85,9 +86,9 @@ def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
 
 @dataclass
 class _RoundSums:
-    """`sums` leaves out the first round, which includes prefill and cannot use a draft made ahead.
-    `drafts`: the number of drafts in the current round; `previous_end_ms`: the end of the previous
-    round."""
+    """`sums` leaves out the first round, which includes prefill and cannot use a draft made ahead;
+    `token_ids` and `notes` include it. `drafts`: the number of drafts in the current round;
+    `previous_end_ms`: the end of the previous round."""
 
     token_ids: list[int] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)
@@ -121,11 +122,13 @@ def run_together(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig
 ) -> dict[str, Any]:
     """Runs the cases concurrently. Returns `tokens` and `seconds`, prefills included; a `digest` of
-    the texts; each run's first NOTES `notes`; and sums over all rounds but each run's first round:
+    the texts; each run's first NOTES `notes`, with their rounds; and sums over all rounds but each
+    run's first round:
 
-    `rounds`, `round_ms`, `draft_ms`, `saved_ms`, `wasted_ms`; `drafts`: per round, the number of
-    recorded drafts or of drafters with drafts ahead, whichever is larger; `hits`: drafts ahead that
-    were used; `on_ms`: the time of the rounds with drafts ahead.
+    `rounds`, `round_ms`, `draft_ms`; `drafts`: per round, the number of recorded drafts or of
+    drafters with drafts ahead, whichever is larger; `hits`: drafts ahead that were used;
+    `saved_ms`, `wasted_ms`: as in `RoundCompleted.ahead`; `on_ms`: the time of the rounds with
+    drafts ahead.
     """
     runs: dict[str, _RoundSums] = {}
 

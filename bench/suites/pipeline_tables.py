@@ -26,6 +26,7 @@ USEFUL_MODES: Mapping[int, tuple[str, ...]] = MappingProxyType(
     {1: (SERIAL, "ahead", AUTO), 8: (SERIAL, "across", AUTO)}
 )
 CHAIN: Mapping[str, Any] = {"speculation_length": 4, "max_tree_nodes": 8}
+# Little drafting in a round, much drafting, and the preset `best`.
 # Node budgets are fixed: `auto` depends on measured times.
 WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -103,6 +104,7 @@ class Contender:
     @property
     def upper_bound(self) -> float:
         """1 / (1 - h f)."""
+        # h f may be 1.
         return 1 / max(0.01, 1 - self.hit_rate * self.draft_share)
 
     @property

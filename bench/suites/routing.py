@@ -198,6 +198,7 @@ def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[
 
 def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> dict[str, Any]:
     figures, rounds = run_counted(engine, request)
+    # Seconds in which SSMs score the text's last tokens.
     figures["audition"] = sum(map(audition_ms, rounds)) / 1000
     if request.speculation.routing == "all":
         return figures
@@ -389,6 +390,7 @@ def _search_claims(kind: str, counts: Mapping[str, SearchCounts]) -> list[list[s
             claim = f"{kind}: `{name}`: a good SSM found within {number_of(limit, 'token')}"
             row = _count_row(claim, one.within, one.parts)
             row[2] += f"; {base}"
+            # A set of SSMs that never changes finds a good SSM at least as often.
             if row[3] == "reached" and one.fixed_parts >= one.within:
                 row[3] = "says nothing: reached without a change"
             lines.append(row)

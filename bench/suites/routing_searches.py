@@ -33,9 +33,9 @@ def first_routed(routes: Sequence[frozenset[str]], names: Collection[str]) -> in
 @dataclass(frozen=True, slots=True)
 class SearchCounts:
     """`parts`: the number of parts of texts. `at_once`: parts in which a good SSM drafts the first
-    token; `followed`: other parts in which a good SSM drafts within the limit. `fixed`: the fixed
-    set of SSMs that has a good SSM in the most parts; `fixed_parts`: the number of these parts;
-    `mean_parts`: the mean number over all fixed sets."""
+    token; `followed`: other parts in which a good SSM drafts within the limit. Fixed sets have as
+    many SSMs as the router routes. `fixed`: the set that has a good SSM in the most parts;
+    `fixed_parts`: the number of these parts; `mean_parts`: the mean number over all fixed sets."""
 
     parts: int
     at_once: int
@@ -64,6 +64,7 @@ def count_searches(
         for names in combinations(ssms, min(size, len(ssms)))
     }
     fixed = max(found_by, key=lambda names: found_by[names])
+    # At a change of domain, the routed set may already have a good SSM: it follows nothing.
     late = [one["after"] for one in searches if one["after"] != 0]
     return SearchCounts(
         parts=len(searches),

@@ -87,6 +87,7 @@ class Calls:
 
     def run_id(self, repeat: int, *, large: bool = False) -> str:
         """A run of usual size or, with `large`, one of the longest runs."""
+        # The newest usual runs first: `thin` thins the oldest runs.
         run_ids = self.log.large if large else self.log.usual[::-1]
         return run_ids[repeat % len(run_ids)]
 

@@ -89,6 +89,7 @@ class SmolLm2Laws(ChatPrompts, Laws):
         Suite.check(self, settings)
 
     def transformers_llm(self) -> TransformersLlm:
+        # `generate` is the reference in float32 only, see `reference_name`.
         return TransformersLlm("float32", folder=Path(find_folder(SMOLLM2)))
 
     def reference_name(self, context: Context, temperature: float) -> str:

@@ -65,7 +65,7 @@ def contestants() -> dict[str, tuple[str, int]]:
     cores = os.cpu_count() or 1
     each = max(1, cores // 2)
     return {
-        ONE: ("-", max(1, cores - 1)),
+        ONE: ("-", max(1, cores - 1)),  # the default of `core.models.machine.use_threads`
         **({f"{ONE}, all cores": ("-", cores)} if cores > 1 else {}),
         "tp=2": ("tp=2", each),
         "pp=2": ("pp=2", each),
@@ -116,7 +116,7 @@ class _Worker:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """A table for each LLM and dtype, and the claim about TARGET."""
+    """A table for each LLM and dtype; the claim about TARGET, if the enlarged LLM was measured."""
     keys = dict.fromkeys((s["model"], s["dtype"]) for s in results.samples)
     texts = [
         _table(key, [s for s in results.samples if (s["model"], s["dtype"]) == key]) for key in keys

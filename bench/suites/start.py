@@ -1,8 +1,8 @@
 """`start` measures the application's start-up time, memory and first runs. `visitors` measures
 several clients of one application at once.
 
-In `start`, `--repeats` is the number of timed starts. In `visitors`, each visitor sends
-`--prompts` requests."""
+In `start`, `--repeats` is the number of timed starts; only the first-run measurement uses
+`--threads`. In `visitors`, each visitor sends `--prompts` requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lab.order import Block
 
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 NUM_SAMPLES = 10
-OPEN_S, RESIDENT_MB = 10.0, 1200.0
+OPEN_S, RESIDENT_MB = 10.0, 1200.0  # upper bounds
 # Largest allowed growth of resident memory after the first fifth of the runs.
 GROWTH_MB = 40.0
 
@@ -49,6 +49,7 @@ class Start(Suite):
                 opened = {"opened_s": round(app.startup_s, 3), "opened_mb": resident_mb(app.pid)}
                 context.results.add({"repeat": repeat, "load": load_average(), **opened})
             context.say(f"opening {repeat + 1}: {app.startup_s:.1f} s")
+        # All runs are made in one process: an interrupted suite repeats all runs.
         if not context.results.has(runs=self.runs):
             with application() as app:
                 self._run(context, app)
@@ -66,6 +67,7 @@ class Start(Suite):
                 preset=PRESETS[number % len(PRESETS)],
                 max_new_tokens=context.settings.tokens,
                 seed=number,
+                # Both temperatures for each preset.
                 temperature=0.8 * (number // len(PRESETS) % 2),
                 api_name="/generate",
             )
@@ -165,7 +167,9 @@ def _visitor_texts(
 
 
 def _against_alone(by_count: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Replaces `texts` by `differ`: the ids of prompts whose text is not a lone visitor's."""
+    """Replaces `texts` by `differ`: the ids of prompts whose text is not a lone visitor's.
+    `by_count`: figures by number of visitors."""
+    # The first of `Visitors.counts` is one visitor.
     alone = {prompt: text for prompt, text, _ in next(iter(by_count.values()))["texts"]}
     for one in by_count.values():
         differing = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}

@@ -31,7 +31,7 @@ def draft_figures(models: LoadedModels, texts: Texts) -> dict[str, float]:
     drafter that has counted all texts.
 
     `looked`: look-ups, each of one hashed context. `contexts`: contexts of the roots and of all
-    nodes that were extended. `in_turn`: look-ups with a separate table for each context length.
+    nodes that were extended. `in_turn`: look-ups that a table for each context length would need.
     `agreed`: drafts whose first token is the LLM's token; `covered`: drafts in which a token of
     depth 1 is the LLM's token. `rows`: contexts in a table that has counted all but 1 / FOLDS of
     the texts; `table_bytes`: the table's size. `us`: the median microseconds of the `timed` largest
@@ -68,6 +68,7 @@ def _contexts(draft: Draft, ends: Collection[int]) -> list[int]:
     """The longest possible context length of each node that was extended. End-of-text tokens, nodes
     of the largest depth and the last node of a full tree were not extended."""
     columns = zip(draft.token_ids, draft.depths, draft.contexts, strict=True)
+    # As in `grow_tree`: a node that was counted after n tokens ends a context of n + 1 tokens.
     return [
         min(length + 1, LONGEST_CONTEXT)
         for at, (token, depth, length) in enumerate(columns)
@@ -107,6 +108,7 @@ class _Drafts:
         positions = [
             (text, at) for text in texts for at in range(LONGEST_CONTEXT, len(text), EVERY)
         ]
+        # Starts over until there are `at_least` drafts.
         for number in range(max(len(positions), at_least) if positions else 0):
             text, at = positions[number % len(positions)]
             self._probe.tokens[:] = text[:at]

@@ -126,6 +126,7 @@ class Tables(Suite):
     def _read(self, memory: np.ndarray, count: int, dependent: bool, block: Block) -> float:
         """Nanoseconds to read a row of each of `count` tables. `block.item`: the tables' total
         KB."""
+        # A row of 64 bytes fills a cache line.
         rows = int(block.item) * 1024 // 64 // count
         tables = [FeatureTable((), rows, 64)] * count
         return row_read_ns(memory, tables, self.reads, dependent=dependent)
@@ -145,6 +146,7 @@ class Tables(Suite):
             FeatureTable((name,), values or vocabulary, 32) for name, values in FEATURES[:count]
         ]
         plan = plan_tables(tables, times, most_bytes)
+        # Equal plans of a block are measured once.
         if (key := (block, plan.tables)) not in ns_by_plan:
             ns_by_plan[key] = row_read_ns(memory, plan.tables, self.reads)
         names = [list(table.names) for table in plan.tables]

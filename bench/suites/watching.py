@@ -1,5 +1,6 @@
 """`watching`: the engine's speed with a run log and a page in a Chromium, and without both.
 
+If threads can be pinned, the suite also measures with the engine's thread on a core of its own.
 Needs playwright and a Chromium (requirements-dev.txt).
 """
 

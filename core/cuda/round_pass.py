@@ -78,7 +78,7 @@ class RoundPass:
         # Absent nodes are fed as token 0. No present node attends to an absent node.
         fed = torch.cat((inputs["root"], tokens.clamp(min=0)), 1)
         slots = range(len(self.layout) + 1)
-        # Depths count from the token before the root.
+        # `node_logits` counts depths from the token before the root, and `tables` from the root.
         depths = tables.depths + 1
         logits = self.view.node_logits(fed, depths, slots, inputs["length"], tables.ancestors)
         # Logits of equal nodes differ by rounding: the first node's logits decide.

@@ -26,8 +26,8 @@ def make_drafters(
     counts: np.ndarray | None = None,
     own: Sequence[str] = (),
 ) -> dict[str, Drafter]:
-    """The drafters of this process by name. `counts`: the rows with which `table` begins. `own`:
-    import paths of user-defined drafters."""
+    """The drafters of this process by name. `vocab_size`: the LLM's. `counts`: the rows with which
+    `table` begins. `own`: import paths of user-defined drafters."""
     others: tuple[Drafter, ...] = (
         SuffixDrafter(NGRAM),
         SuffixDrafter(SUFFIX, EARLIER_TOKENS),
@@ -39,7 +39,7 @@ def make_drafters(
 
 def compile_lookups(sequence: TokenSequence) -> None:
     """Calls the functions of `suffix` and `table`: no later call waits for compiling."""
-    # With rows, so that `insert_rows` is compiled too.
+    # `table` gets rows, so that `insert_rows` is compiled too.
     for drafter in (SuffixDrafter(SUFFIX, 64), TableDrafter(TABLE, new_table(4))):
         drafter.open(sequence)
         (draft,) = drafter.draft([DraftRequest(sequence, 0, "topk", (1,), 1)])

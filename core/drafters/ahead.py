@@ -1,7 +1,8 @@
 """Drafting ahead within one request (`pipeline=ahead`).
 
 While the LLM verifies a tree, one SSM predicts the most probable outcomes: the tokens that the
-round may commit. Then the SSMs draft after these outcomes.
+round may commit. Then the SSMs draft after these outcomes. If an outcome comes true, the next round
+can use the draft that was made for this outcome.
 """
 
 from __future__ import annotations
@@ -66,15 +67,17 @@ AheadDraftsByName = dict[str, AheadDraft]
 
 
 class AheadDrafting:
-    """Runs plans during one LLM pass. `results`: the drafts of each plan; `failed`: errors by
-    SSM."""
+    """Runs plans during one LLM pass. `results`: the drafts of each plan; `failed`: errors by SSM.
+
+    Noise is keyed by position: a draft reads the same noise whether it is made ahead or not.
+    """
 
     def __init__(self, ssms: Mapping[str, SsmDrafter], plans: Sequence[AheadPlan]) -> None:
         self.results: list[AheadDraftsByName] = [{} for _ in plans]
         self.failed: dict[str, BaseException] = {}
         self._plans = plans
         self._ssms = ssms
-        # By plan index.
+        # By plan index: the outcomes that the plan's lead SSM predicts (`_lead_ssms`).
         self._outcomes: dict[int, list[PredictedOutcome]] = {}
         # By SSM: indices of its plans; empty after the SSM has failed.
         self._members = {
@@ -176,12 +179,13 @@ class AheadDrafting:
         span = Timed(name, "ahead", start, time.perf_counter())
         for i in members:
             draft = self._draft_of(i, name)
-            # The time of scoring counts as wasted.
+            # Kept apart: the time of scoring counts as wasted.
             (draft.scoring_timings if scoring else draft.draft_timings).append(span)
 
 
 def _has_room(plan: AheadPlan, ssm: SsmDrafter) -> bool:
     """Whether the SSM has read the whole text and its context has room after the tree."""
+    # One position for each level of the tree, and at least one below the tree for the draft.
     room = ssm.context_length - plan.sequence.root_position - plan.tree.depth
     return room > 1 and ssm.is_caught_up(plan.sequence)
 
@@ -194,7 +198,8 @@ def _utilities(logits: torch.Tensor, plan: AheadPlan) -> torch.Tensor:
     if not verify_rule(sequence.speculation.verify).reads_gumbel:
         return logits
     log_q = process_logits(logits, sequence.sampling).double().log_softmax(dim=-1)
-    # The row of a node of depth d predicts the token at position root + 1 + d.
+    # The row of a node of depth d predicts the token at position root + 1 + d. Nodes of one depth
+    # share that position's noise.
     first = sequence.root_position + 1
     depths = (0, *plan.tree.depths)
     noise = {depth: sequence.noise.gumbel(first + depth) for depth in set(depths)}

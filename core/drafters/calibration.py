@@ -84,6 +84,7 @@ def updated_temperatures(
 
 def _step(utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
     """The Newton step of beta (rows,) for one token of each row."""
+    # `gather` takes no negative index: padding reads token 0, and its step is dropped below.
     token_utilities = utilities.gather(1, tokens.clamp(min=0)[:, None])[:, 0].double()
     weights = (utilities / temperature[:, None].to(utilities.dtype)).softmax(-1)
     # 0 x -inf would be NaN: utilities of weight 0 are replaced by 0.

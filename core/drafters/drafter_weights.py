@@ -42,7 +42,7 @@ class Token:
 @dataclass(slots=True)
 class LikelihoodHistory:
     """The likelihoods observed for one text. `positions`: by drafter, the position after the last
-    reported token; `tokens`: the text's last tokens by position."""
+    reported token; `tokens`: the text's last tokens by position; a drafter may report them late."""
 
     positions: dict[str, int] = field(default_factory=dict)
     tokens: dict[int, Token] = field(default_factory=dict)
@@ -97,6 +97,7 @@ class MinionsWeights:
             by_winner.setdefault(name, []).append(share)
         if not by_winner:
             return
+        # Each winner is rewarded once per batch, by its mean share.
         for name, shares in by_winner.items():
             self._reward(name, sum(shares) / len(shares))
         for shares in by_winner.values():
@@ -110,7 +111,8 @@ class MinionsWeights:
         }
 
     def _reward(self, name: str, share: float) -> None:
-        # Rounding may make equal shares differ from their mean.
+        # The first batch has no running mean to compare with. Rounding may make equal shares differ
+        # from their mean.
         if not self._num_shares or math.isclose(share, self._mean, abs_tol=1e-9):
             return
         factor = self._factor if share > self._mean else 1 / self._factor
@@ -175,7 +177,8 @@ class LikelihoodWeights:
     def _count(self, token: Token) -> None:
         log_probs = {name: log for name, log in token.log_probs.items() if not math.isnan(log)}
         average = sum(log_probs.values()) / len(log_probs) if log_probs else 0.0
-        # The fraction of this token's value that remains in the weights.
+        # The fraction of this token's value that remains in the weights; a correction is multiplied
+        # by this fraction.
         share = FORGETTING ** (self._tokens - token.at)
         for name in self._logs:
             log = log_probs.get(name, average)

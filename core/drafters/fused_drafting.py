@@ -45,6 +45,7 @@ class _FusedRequest:
         if self.error is not None or not self.members or not self._continues(depth):
             return False
         trunk = self.tree.trunk[-1] if self.tree.trunk else ROOT
+        # Only the trunk's tip if the SSM's own chain has ended or equals the trunk so far.
         for member in self.members:
             member.tips = [trunk] if member.own in (None, trunk) else [trunk, member.own]
         return True
@@ -59,6 +60,8 @@ class _FusedRequest:
             return False
         if tree.token_ids[tree.trunk[-1]] in request.sequence.eos_ids:
             return False
+        # The score of the trunk's tip decides whether the tip has children. The path's probability
+        # decides whether another pass is worth its time.
         grows = request.grows(tree.trunk_scores[-1])
         return grows and request.continues(depth, [math.prod(tree.trunk_scores)])
 
@@ -71,6 +74,7 @@ class _FusedRequest:
             if score * member.weight > highest:
                 best, best_score, winner = fused, score, member.request.index
                 highest = score * member.weight
+            # An SSM's own chain is continued by the SSM's own proposal, which is the last one.
             own, own_score = member.proposed[-1]
             ended = own == ROOT or tree.token_ids[own] in member.request.sequence.eos_ids
             ended = ended or not member.request.grows(own_score)

@@ -105,7 +105,8 @@ class FusedSsm:
             paths = [self.tree.tokens_to(tip) for tip in self.tips]
             penalty = sampling.repetition_penalty
             logits = penalize_repetition(logits, penalty, sequence.tokens, paths)
-        # The trunk and the SSM's own chain are equally long.
+        # The trunk and the SSM's own chain are equally long: children of both tips are at this
+        # position.
         position = self.request.root_position + len(self.tree.trunk) + 1
         calibration = self.drafter.calibration(sequence)
         return Frontier(logits, position, (), sampling, sequence.noise, calibration)

@@ -115,7 +115,7 @@ class Growth(ABC):
 
     def add_level(self, logits: torch.Tensor, proposals: Proposals) -> None:
         """Adds the frontier's children as nodes and sets the next frontier. `logits` (n, V): of
-        the frontier."""
+        the frontier, after `penalize`."""
         for i, node in enumerate(self.frontier):
             self.out.rows[node] = self._num_rows + i
         self._num_rows += len(self.frontier)
@@ -238,7 +238,8 @@ def new_growth(
 
 def same_tree(made_for: DraftRequest, request: DraftRequest, levels: int) -> bool:
     """Whether a tree of `levels` levels that was grown for `made_for` can be continued or cut for
-    `request`."""
+    `request`. The requests must agree in kind, and in the widths of these levels or, by score, in
+    the greatest width. Depth and budget may differ."""
     if request.kind != made_for.kind:
         return False
     if draft_kind(request.kind).by_score:

@@ -70,7 +70,7 @@ class StepsRun(Generic[T]):
         return min(1.0, shares / (end - start)) if end > start else 1.0
 
     def timing(self, lane: str, stage: str) -> Timed:
-        """The span of these steps, with its share."""
+        """The span of these steps, and the share of the span that was spent on these steps."""
         return Timed(lane, stage, self.start, self.end, self.share(self.start, self.end))
 
     def take_result(self, name: str) -> T:
@@ -125,6 +125,7 @@ def run_in_lockstep(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict
         for work in runs.values():
             cleanup.enter_context(closing(work.steps))
             work.advance(None)
+        # Steps that need fewer passes end earlier.
         while unfinished := [work for work in runs.values() if work.next_feeds is not None]:
             passes = batched_forward([(work.model, work.next_feeds or ()) for work in unfinished])
             for work, result in zip(unfinished, passes, strict=True):

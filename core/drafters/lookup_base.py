@@ -59,6 +59,7 @@ class LookupDrafter(ABC, Generic[State]):
         return ()
 
     def _new_state(self, sequence: TokenSequence) -> State:
+        # A subclass that extends LookupState must override this method.
         return cast(State, LookupState())
 
     def commit(
@@ -95,7 +96,7 @@ class LookupDrafter(ABC, Generic[State]):
                     token_ids=token_ids,
                     parents=parents,
                     scores=nodes[:, 2].tolist(),
-                    qs=[1.0] * len(nodes),
+                    qs=[1.0] * len(nodes),  # the proposals are deterministic
                     ranks=ranks,
                     timings=(timing,),
                     contexts=tuple(optional[0]) if optional else (),

@@ -1,5 +1,5 @@
 """Native drafting: one call of the compiled kernel drafts for all SSMs of a stack and all
-sequences.
+sequences, from the pass over unread text (catch-up) to the last level.
 
 The drafts equal the drafts of `SsmDrafter.draft_steps`, except for ties, for tokens whose score is
 close to 0, and for the scores' last digits (float32).
@@ -94,9 +94,11 @@ def _slots(ssm: SsmDrafter, requests: Sequence[DraftRequest]) -> list[tuple[int,
 
 
 def _starts_from_text(ssm: SsmDrafter, request: DraftRequest) -> bool:
-    """Whether the draft starts with unread committed text: no pending nodes, and no likelihoods
-    needed."""
+    """Whether the draft starts with unread committed text alone: no draft made ahead, no pending
+    nodes, and no likelihoods needed."""
     state = ssm.state(request)
+    # Likelihoods need the logits after every unread token. Of the text, the kernel returns logits
+    # after the last token only.
     return (
         request.beyond == 0
         and state.ready is None
@@ -108,8 +110,9 @@ def _starts_from_text(ssm: SsmDrafter, request: DraftRequest) -> bool:
 
 
 def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
-    """The drafts of one stack's slots, which are in the order of the stack's members. Errors are
-    raised before any row or state has changed."""
+    """The drafts of one stack's slots, which are in the order of the stack's members. Rows and
+    states are left as after `SsmDrafter.draft_steps`. Errors are raised before any row or state has
+    changed."""
     start = time.perf_counter()
     models = slots[0].models
     noise = NoiseBuffer()
@@ -124,6 +127,7 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
     # The choice of children belongs to the pass: a pass ends when the next pass begins.
     ends = [*(begin for begin, _ in outputs.passes[1:]), time.perf_counter()]
     times = _timings_by_member(drafts, ends, start)
+    # Rows and states change from here on.
     for one in drafts:
         one.write_back()
     return [one.draft(times[one.slot.member]) for one in drafts]
@@ -133,7 +137,7 @@ def native_drafts(slots: Sequence[DraftSlot]) -> list[Draft]:
 class _Draft:
     """One draft of the kernel. `fed`: the nodes that were fed, in order. `logits` and `utilities`
     (1 + fed, V), `moments` (1 + fed): after the root and each fed node, see
-    core.models.native.kernel_args.DraftOutputs."""
+    core.models.native.kernel_args.DraftOutputs. `passes`: the number of passes that fed it."""
 
     slot: DraftSlot
     token_ids: list[int]
@@ -206,7 +210,7 @@ def _timings_by_member(
     for one in drafts:
         member, count = one.slot.member, passes[one.slot.member]
         drafted = sum((ends[i] - ends[i - 1]) / sharing[i] for i in range(1, count))
-        # The time-weighted mean of the passes' shares.
+        # One share for all passes: the time-weighted mean of the passes' shares.
         span = ends[count - 1] - ends[0]
         share = min(1.0, drafted / span) if span > 0 else 1.0
         name = one.slot.ssm.name

@@ -117,6 +117,7 @@ def workspace_for(slots: Sequence[DraftSlot]) -> DraftLimits:
     input_sizes = [sum(sizes[:-1]) for sizes in levels]
     ends = (len(p.request.sequence.tokens) + own for p, own in zip(slots, input_sizes, strict=True))
     most = max(sum(sizes) for sizes in levels)
+    # Tokens of a pass, rows of logits, nodes of a draft, KV slots of a row.
     return DraftLimits(max(lacking, widest), len(slots) + sum(input_sizes), most, max(ends))
 
 
@@ -192,7 +193,7 @@ class NoiseBuffer:
         return self._array
 
     def fill_level(self, level: int) -> None:
-        """Computes the noise of a level."""
+        """Computes the noise of a level, before the kernel chooses the level's nodes."""
         for request, at in self._levels.get(level, ()):
             own = request.sequence.noise.gumbel(request.root_position + 1 + level).numpy()
             self._array[at : at + len(own)] = own

@@ -50,6 +50,7 @@ class _PooledSsm:
 
     def next_logits(self, growth: Growth) -> Steps[torch.Tensor]:
         """Logits (n, V) after the growth's frontier."""
+        # The first frontier is the root: the SSM reads the committed tokens that it lacks.
         if not growth.passes:
             (rows,) = yield from self.drafter.catch_up_steps([self.request])
         else:
@@ -66,7 +67,7 @@ class _PooledSsm:
             common,
             scores=scores[rows, common.token_ids].tolist() if rows else [],
             logits=logits,
-            utilities=None,
+            utilities=None,  # the common tree's utilities are the pool's
             timings=tuple(self.timings),
             passes=len(self.rows),
         )

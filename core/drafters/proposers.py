@@ -78,7 +78,8 @@ def top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposal
 
 def coupled_top_k(frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
     """Top-k of log q + G(position), where G is the LLM's own noise. Under the verification rule
-    `match` the LLM takes the arg max of log p + G."""
+    `match` the LLM takes the arg max of log p + G: the closer q is to p, the likelier a child is
+    the LLM's choice."""
     log_q = _log_processed(frontiers)
     sizes = [len(one.logits) for one in frontiers]
     noise = [
@@ -146,6 +147,7 @@ def _concat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def _log_processed(frontiers: Sequence[Frontier]) -> torch.Tensor:
     """The logarithms of the processed distributions, (n, V) float64."""
+    # If all requests have equal sampling, one call processes them.
     if len(frontiers) == 1 or len({one.sampling.distribution for one in frontiers}) == 1:
         log_probs = process_logits(
             _concat([one.logits for one in frontiers]), frontiers[0].sampling

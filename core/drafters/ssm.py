@@ -2,7 +2,7 @@
 
 The KV of accepted nodes that were fed is kept. Committed tokens that the SSM has not read are fed
 in one catch-up pass at the next draft. `begin_ahead` and `extend_ahead` draft after tokens that are
-not committed yet.
+not committed yet; if these tokens are committed, the next round's draft may begin with that draft.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ SCORED_PROMPT = 64
 SCORED_CHUNK = 32
 AUDITION = 24
 """How many of a text's last tokens an audition reads by default."""
-# The draft kind of `first_choice_tokens`.
+# The draft kind of `first_choice_tokens`: at temperature 0 the likeliest token, above 0 the
+# likeliest token under the LLM's noise.
 OWN_KIND = "best_first"
 NO_TOKEN = -1
 """Stands for a missing token."""
@@ -99,14 +100,16 @@ class SsmDrafter:
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
     def audition(self, token_ids: Sequence[int], window: int = AUDITION) -> Steps[list[float]]:
-        """Log-probabilities of a text's last `window` tokens, except the first of these tokens."""
+        """Log-probabilities of a text's last `window` tokens, except the first of these tokens,
+        computed in a temporary row."""
         return self.feeder.score_tokens(token_ids[-window:])
 
     def first_choice_tokens(
         self, sequence: TokenSequence, token_ids: Sequence[int], first: int
     ) -> Steps[list[int]]:
-        """The token that the SSM would draft first at each position of a text from `first` on;
-        NO_TOKEN for none. Ends where the SSM's context ends."""
+        """The token that the SSM would draft first at each position of a text from `first` on, with
+        the sampling and the noise of `sequence`; NO_TOKEN for none. Ends where the SSM's context
+        ends. Uses a temporary row."""
         tokens: list[int] = []
         sampling, noise = sequence.sampling, sequence.noise
         propose_own = proposer(OWN_KIND, greedy=sampling.greedy)
@@ -116,6 +119,7 @@ class SsmDrafter:
                 paths = [token_ids[start : start + i] for i in range(len(logits))]
                 penalty = sampling.repetition_penalty
                 logits = penalize_repetition(logits, penalty, token_ids[:start], paths)
+            # A new Calibration: the temperature does not change which token is the first.
             frontiers = [
                 Frontier(logits[i : i + 1], start + i, (), sampling, noise, Calibration())
                 for i in range(len(logits))
@@ -152,6 +156,7 @@ class SsmDrafter:
         passes = yield from self._grow(early | fresh, to_draft)
         catching_up = Timed(self._name, "catch_up", start, caught_up)
         drafting = Timed(self._name, "draft", caught_up, time.perf_counter())
+        # A request that is not worth starting keeps its empty draft.
         drafts = [Draft()] * len(requests)
         for i, growth in (early | fresh).items():
             # An early draft that was complete took no time in this round.
@@ -226,6 +231,7 @@ class SsmDrafter:
             ids, parents, places = state.pending.nodes_to_feed([tokens for tokens, _ in outcomes])
             to_begin.append((state, ids, parents))
             ends.append(places)
+        # One pass feeds the outcomes' tokens that were not fed yet, if any.
         if fed := [one for one in to_begin if one[1]]:
             self._run_unbatched(self.feeder.feed_nodes(fed))
         for (state, _, _), (_, outcomes), places in zip(to_begin, plans, ends, strict=True):

@@ -107,6 +107,7 @@ class SsmPool:
         try:
             return draft_fused(self.ssms, requests)
         except MODEL_FAULTS as error:
+            # The requests share passes: a failed pass fails all of them.
             return [error] * len(requests)
 
     def _draft_pooled(self, request: PooledRequest) -> Drafts:
@@ -171,6 +172,7 @@ def _drafts_or_error(work: StepsRun[list[Draft]]) -> Drafts:
         return work.error
     drafts = []
     for draft in work.result or ():
+        # Other SSMs may share these spans: only the time spent on this SSM counts.
         timings = (replace(one, share=work.share(one.start, one.end)) for one in draft.timings)
         drafts.append(replace(draft, timings=tuple(timings)))
     return drafts

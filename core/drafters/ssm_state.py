@@ -83,14 +83,17 @@ class PendingTrie:
         return token_ids, parents, ends
 
     def subtree_after(self, path: Sequence[int]) -> tuple[list[int], dict[int, int], PendingTrie]:
-        """The subtree that stays when `path` is committed. Returns the places that stay, a map from
-        old to new places (the path's last place becomes CACHED), and the new trie."""
+        """The nodes under the last node of `path`, which stay when `path` is committed. Returns the
+        places that stay, a map from old to new places (the path's last place becomes CACHED), and
+        the new trie."""
         number = {path[-1]: CACHED}
         stay: list[int] = []
+        # Parents come before their children: one loop finds all descendants.
         for place, parent in enumerate(self._parents):
             if parent in number:
                 number[place] = len(stay)
                 stay.append(place)
+        # The path's last token becomes the last committed token: its logits are the new root's.
         rest = PendingTrie(self.logits[path[-1]])
         rest._parents = [number[self._parents[place]] for place in stay]
         rest.logits.update({number[place]: self.logits[place] for place in stay})
@@ -289,6 +292,7 @@ class Feeder:
             state.pending = PendingTrie()
             self.model.commit(state.row, path[: len(token_ids) - 1])
             return
+        # The KV of the path and of the draft made ahead stays; everything else is dropped.
         stay, number, state.pending = pending.subtree_after(path)
         places = state.ready.places.items()
         state.ready.places = {node: number[place] for node, place in places}

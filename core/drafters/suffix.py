@@ -85,6 +85,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
         self._scratch = np.zeros((3, MOST_NODES + 1), np.int64), np.zeros((2, MOST_NODES))
 
     def _new_state(self, sequence: TokenSequence) -> _SuffixState:
+        # The ring has room for the whole text: none of its tokens is overwritten.
         size = len(sequence.tokens) + sequence.sampling.max_new_tokens + 1
         ends = np.array(sorted(sequence.eos_ids), np.int64)
         index, prompt = new_index(size, buckets=1024), hash(sequence.prompt_ids)
@@ -116,7 +117,7 @@ class SuffixDrafter(LookupDrafter[_SuffixState]):
     ) -> None:
         for depth in range(len(path)):
             state.count_tried(depth, hit=True)
-        # Levels below the first rejected level were not tried.
+        # The first rejected level was tried too; deeper levels were not.
         if rejected and has_children(draft, path):
             state.count_tried(len(path), hit=False)
 

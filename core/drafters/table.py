@@ -33,7 +33,7 @@ NUM_CONTEXTS = 1 << 18
 TEXTS = 1024
 # Prior of both `hits` and `predicted`, in tokens.
 PRIOR_TOKENS = 4.0
-# Limit on the levels of a draft.
+# Limit on the levels of a draft; sizes the scratch for a path.
 DEEPEST = 32
 
 
@@ -61,7 +61,8 @@ class TableDrafter(LookupDrafter[_TableState]):
     counts begin.
 
     A run reads the table of its prompt's fold, and a text is counted in the tables of all other
-    folds. Otherwise a repeated run would draft from its own result.
+    folds. Otherwise a repeated run would draft from its own result. Subtracting the result's counts
+    instead would not be exact: rows inherit from shorter contexts and overwrite one another.
     """
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:

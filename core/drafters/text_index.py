@@ -70,6 +70,7 @@ def _hash_of(tokens: np.ndarray, last: int, count: int) -> int:
     """The hash of the `count` tokens of a ring that end at the position `last`."""
     code = 0
     for back in range(count):
+        # Token t counts as t + 2 in the hash, and SEPARATOR as 1.
         code = (code * FACTOR + tokens[(last - back) % tokens.shape[0]] - SEPARATOR + 1) % PRIME
     return code
 
@@ -143,9 +144,9 @@ def find_tree(
     matches: np.ndarray,
     nodes: np.ndarray,
 ) -> tuple[int, int, float]:
-    """Builds a tree of at most `depth` levels: the tokens that followed the end of `tail` in the
-    run's `own` text and in `earlier` texts. Matches in `earlier` that end at the positions
-    [skipped[0], skipped[1]) are left out.
+    """Builds a tree of at most `depth` levels: the tokens that followed occurrences of the end of
+    `tail` in the run's `own` text and in `earlier` texts. Matches in `earlier` that end at the
+    positions [skipped[0], skipped[1]) are left out.
 
     A match adds `weights[its length]` to the weight of each node on its path. Fills `nodes` (rows
     of token, parent, weight) until it is full. Returns the number of nodes, the length of the

@@ -108,8 +108,8 @@ class Combined:
     DraftRecord. `weights`: the drafters' weights, by name. `masses`: the weight of each node;
     `dropped_masses`: the weight of each dropped token. Weights and masses are empty under combine
     rules without weights. `winner`: the drafter whose sequence won a vote, else empty. `origins`:
-    the drafter that proposed each node of a fused draft (see core.config.mechanisms.DraftKind);
-    empty without fused drafts.
+    for each node of a tree with fused drafts (see core.config.mechanisms.DraftKind), the drafter
+    whose proposal counts; else empty.
     """
 
     run_id: str
@@ -147,8 +147,9 @@ class Verified:
     `path`: accepted nodes from the root down. `outcomes`: one per node, `accepted`, `rejected` or
     `not_reached`. `own_*`: the LLM's own token after the path. `own_kind`: `recovered` after a
     rejection, `bonus` after an accepted leaf, `plain` after an empty tree, `none` if the path ends
-    with EOS. `llm_probabilities`: the LLM's probability of each node's token, in the processed
-    distribution; at temperature 0, in the softmax of the penalized logits."""
+    with EOS. `llm_probabilities`: the LLM's probability of each node's token after its parent, in
+    the processed distribution; at temperature 0, in the softmax of the penalized logits.
+    `own_probability`: the same for the own token."""
 
     run_id: str
     seq: int
@@ -180,13 +181,17 @@ class RoundCompleted:
     `kv_used`: committed tokens in the request's row of the LLM's KV cache; `kv_capacity`: the slots
     allocated for a row.
 
-    `next_speculation_length`: the length chosen for the next round's drafts. `length_reason`: why
-    this length was chosen. `estimates`: one for each candidate length. `between_ms`: the time
-    between the round's stages; 0 if other requests are active. `predicted_ms`: the length policy's
+    `speculation_length`: the length chosen for this round's drafts. `next_speculation_length`: the
+    length for the next round, within the scheduler's present limit. A length that the policy found
+    is cut to the depth that the drafts can have; a length that the user gave is not.
+    `length_reason`: why the next length was chosen, and what limits its drafts. `estimates`: one
+    for each candidate length. `between_ms`: the time between the round's stages, in which a reader
+    may hold an event; 0 if other requests are active. `predicted_ms`: the length policy's
     prediction of this round's time, including `between_ms`; 0 without a prediction.
 
-    `notes`: sentences for the reader. `scheduled`: None under the schedule `each`. `loads`: reads
-    of an offloaded LLM's layers. `nodes`: the trips to drafter nodes.
+    `notes`: sentences for the reader. `routing`: each SSM's role and score; empty without a router.
+    `scheduled`: None under the schedule `each`. `loads`: reads of an offloaded LLM's layers.
+    `nodes`: the trips to drafter nodes. `traffic`: empty for an LLM in one process.
     """
 
     run_id: str
@@ -239,7 +244,7 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunCancelled:
-    """The caller stopped the run."""
+    """The caller stopped the run. `stats`: of the run until then."""
 
     run_id: str
     seq: int

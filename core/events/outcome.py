@@ -26,7 +26,7 @@ class Outcome:
         self._started: RunStarted | None = None
         self._ended: EndEvent | None = None
         self._texts: list[str] = []
-        # A dict as an ordered set.
+        # A dict as an ordered set: several rounds may have the same note.
         self._notes: dict[str, None] = {}
 
     def observe(self, event: Event) -> str:
@@ -40,6 +40,7 @@ class Outcome:
             self._notes |= dict.fromkeys(event.notes)
         elif isinstance(event, EndEvent):
             self._ended = event
+            # Text that was withheld because a character was incomplete.
             delta = event.text_tail
         self._texts.append(delta)
         return delta

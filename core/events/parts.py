@@ -39,7 +39,8 @@ class Span:
 
     `name`: the stage. `audition`: an SSM scores the text's last tokens; the run's first audition is
     named `prefill`. `ahead`: drafting for the next round. `load`: reading an offloaded LLM's
-    layers. `wire`: the real or imitated transfer to and from a drafter node.
+    layers. `wire`: the transfer to and from a drafter node, or the wait `Engine.wire_ms` that
+    imitates it.
 
     `share`: the part of the time that counts for this lane and run; less than 1 if several SSMs or
     requests shared the time. The LLM's pass counts in full for each of its requests.
@@ -90,8 +91,9 @@ class ModelInfo:
 @dataclass(frozen=True, slots=True)
 class OffloadInfo:
     """How the LLM's layers are streamed. `mode`: from `host` memory or from `disk`. `streamed`: how
-    many of the `layers` are read again in every pass. `resident_bytes`: bytes of the layers that
-    are not streamed. `mbps`: the limit of the reading rate in 10^6 bytes a second; 0: no limit."""
+    many of the `layers` are read again in every pass. `bytes_a_pass`: bytes of the streamed layers;
+    `resident_bytes`: bytes of the other layers. `mbps`: the limit of the reading rate in 10^6 bytes
+    a second; 0: no limit."""
 
     mode: str
     layers: int
@@ -113,10 +115,11 @@ class NodeTrip:
     the round began; `late`, no answer before the deadline; `absent`, no answer for another reason.
 
     `round_trip_ms`: from request to drafts, 0 without an answer; `busy_ms`: the part that the node
-    spent drafting; `starts`: how many starts of the node the engine has noticed; `plain_ms`:
-    predicted time of an LLM pass without a draft, 0 if unknown. `start_ms`: when the request was
-    sent; `end_ms`: when the answer arrived or the wait ended. Without a request, `start_ms` and
-    `end_ms` are 0.
+    spent drafting; `deadline_ms`: how long the engine waits at most; `drafts`: how many drafts
+    arrived; `starts`: how many starts of the node the engine has noticed; `plain_ms`: predicted
+    time of an LLM pass without a draft, 0 if unknown. `start_ms`: when the request was sent;
+    `end_ms`: when the answer arrived or the wait ended. Without a request, `start_ms` and `end_ms`
+    are 0.
     """
 
     node: str
@@ -163,7 +166,9 @@ class DraftRecord:
 
     `scores`: the drafter's estimate of each token's acceptance probability; `qs`: the probability
     with which each token was drawn, 1 if the token was not drawn; `ranks`: order among siblings,
-    from 0. `drafted_ahead`: at least a part of the draft was made during an earlier LLM pass.
+    from 0; in a fused draft (see DraftKind in core.config.mechanisms) 1 for a token that the
+    drafter did not propose, else 0. `drafted_ahead`: at least a part of the draft was made during
+    an earlier LLM pass.
 
     A lookup's draft has for each node: `contexts`, how many tokens before the node were found in
     texts or counts; `shares`, the node's share among the tokens that followed these tokens.
@@ -199,8 +204,9 @@ class Trial:
     """One accept-or-reject decision at `node`.
 
     `p`: the LLM's probability of the token. Under the verify rules `mss` and `traversal`, `p` is
-    the probability after earlier rejections; under `traversal`, `p` is also multiplied by the
-    parent's acceptance probability. `q`: the proposal's probability; 1 under `greedy` and `match`.
+    taken from the residual distribution that earlier trials leave. Under `traversal`, `p` is also
+    multiplied by the acceptance probability that is left to the parent's branch. `q`: the
+    proposal's probability; 1 under `greedy` and `match`.
     """
 
     node: int
@@ -243,7 +249,7 @@ class Ahead:
     The drafter continued `outcomes` guessed results of the last verification; `probability`: the
     sum of the guesses' probabilities. `hit`: this round's draft continues a guess that came true.
     `saved_ms`: how long this round's draft ran during LLM passes. `wasted_ms`: the time of drafting
-    that is no part of this round's draft. `reason` of a miss: `wrong`, no guess came true;
+    ahead that is no part of this round's draft. `reason` of a miss: `wrong`, no guess came true;
     `unused`, a guess came true, but the round did not use the guess's draft; `ended`, the text
     ended before the next round.
 
@@ -256,7 +262,7 @@ class Ahead:
     hit: bool
     saved_ms: float
     wasted_ms: float
-    # Empty for a hit, and in older logs.
+    # Empty for a hit, and in older logs. Older logs count `unused` drafts as hits.
     reason: str = ""
 
     @property
@@ -283,9 +289,9 @@ class Scheduled:
     `num_batch`: requests in this LLM pass; `num_waiting`: requests in the queue. `length_limit`,
     `drafter_limit`: the limits for this request's draft; None: no limit. `num_drafted`: nodes after
     the combine rule; `num_granted`: verified nodes; `batch_*`: the sums over all requests in the
-    pass. `tokens_per_ms`: tokens that all requests together commit per millisecond; 0: not used.
-    `decision`: `more`, `fewer`, `plain` or `drafts` if the limits have changed since this request's
-    last round, else empty.
+    pass. `tokens_per_ms`: tokens that all requests together commit per millisecond, from which the
+    node budget follows; 0: not used. `decision`: `more`, `fewer`, `plain` or `drafts` if the limits
+    have changed since this request's last round, else empty.
     """
 
     schedule: str
@@ -309,11 +315,13 @@ class RunStats:
 
     `num_accepted_tokens`: drafted tokens that were emitted. `num_draft_tokens`: sum of the verified
     trees' depths, without levels that EOS, a stop string or the limit cut off.
-    `mean_acceptance_length`: 1 + accepted tokens per round. `acceptance_histogram[j]`: rounds that
-    accepted j drafted tokens. `acceptance_rate_per_position[i]`: share of rounds that accepted more
-    than i drafted tokens. `overlap_ratio`: the time in which the LLM and a drafter of the run were
-    both busy, divided by the LLM's busy time for the run; at most 1. `tokens_per_second`: the
-    prefill's time does not count. `ttft_ms` and `total_ms` start when the request leaves the queue.
+    `draft_acceptance_rate`: accepted tokens per draft token. `mean_acceptance_length`: 1 + accepted
+    tokens per round. `acceptance_histogram[j]`: rounds that accepted j drafted tokens.
+    `acceptance_rate_per_position[i]`: share of rounds that accepted more than i drafted tokens.
+    `overlap_ratio`: the time in which the LLM and a drafter of the run were both busy, divided by
+    the LLM's busy time for the run; at most 1. `tokens_per_second`: emitted tokens a second, from
+    the end of the prefill to the end. `ttft_ms` and `total_ms` start when the request leaves the
+    queue.
     """
 
     num_new_tokens: int = 0

@@ -41,7 +41,7 @@ def _restore(hint: Any, value: Any) -> Any:
         return from_plain(typing.cast("type[Any]", hint), value)
     if origin is tuple:
         args = typing.get_args(hint)
-        # tuple[X, ...]
+        # tuple[X, ...]; else a tuple of fixed length, each item of its own type.
         if len(args) == 2 and args[1] is Ellipsis:
             return tuple(_restore(args[0], item) for item in value)
         return tuple(_restore(arg, item) for arg, item in zip(args, value, strict=True))

@@ -21,16 +21,18 @@ from core.plurals import number_of
 __all__ = ["TemplateProcess"]
 
 PROGRAM = Path(__file__).with_name("template_program.py")
-# Time limit for rendering a conversation.
+# Time limit for rendering a conversation. The program also sets this limit on itself.
 RENDER_TIMEOUT_S = 2.0
 # Time limit for the program to import its libraries.
 START_TIMEOUT_S = 60.0
-# The process is killed this long after RENDER_TIMEOUT_S: on Windows, it cannot limit its own time.
+# The process is killed this long after RENDER_TIMEOUT_S: on Windows, the program cannot limit its
+# own time.
 GRACE_S = 1.0
 
 
 class TemplateProcess:
-    """A child process that renders conversations. Thread-safe."""
+    """A child process that renders conversations; `render` starts it unless it runs. The process is
+    killed when this object is collected. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,8 +53,8 @@ class TemplateProcess:
         longest: int,
     ) -> str:
         """The text of the conversation in the template, with the generation prompt at the end.
-        Raises ModelError if rendering fails or takes too long; ContextLengthError if the text has
-        more than `longest` characters."""
+        Raises ModelError if rendering fails or takes too long, or if the process cannot be started;
+        ContextLengthError if the text has more than `longest` characters."""
         request = {
             "template": template,
             "messages": [dict(message) for message in messages],
@@ -107,13 +109,14 @@ class TemplateProcess:
                 process.stdin.flush()
             # The end of the process closes the pipe: the call cannot block forever.
             line = process.stdout.readline()
+            # A killed process may leave a part of a line.
             if line.endswith("\n"):
                 reply = json.loads(line)
         except OSError:  # the process has ended
             pass
         finally:
             timer.cancel()
-            # Else a late reply would be read as the reply to the next conversation.
+            # Also after an interrupt: else a late reply would be read as the next reply.
             if not reply:
                 self._kill()
         return reply

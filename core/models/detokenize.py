@@ -2,7 +2,8 @@
 
 The texts that `push` and `flush` return, concatenated, are the new tokens' part of
 `tokenizer.decode(prompt + new)` without special tokens. Exception: if a byte in a run of byte
-tokens is invalid, `decode` replaces the whole run, but characters already shown stay.
+tokens is invalid, `decode` replaces the whole run. The Detokenizer keeps the characters that were
+already shown, and each byte after them becomes U+FFFD.
 """
 
 from __future__ import annotations

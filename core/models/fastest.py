@@ -76,6 +76,7 @@ def streamed_forward(
     from core.models.native.forward import CompiledForward
 
     forward = CompiledForward(weights, masks, (stream, element))
+    # Compiled for the tree check already.
     forward.kernels = kernels
     return forward
 

@@ -136,7 +136,7 @@ class GeneralForward:
         self._keep_argument = "logits_to_keep" in inspect.signature(module.forward).parameters
         self._cache_argument = cache_argument(module)
         shapes = self._probe()
-        # Layers that share another layer's cache never call `ShapeProbe.update`.
+        # Layers that share another layer's cache are missing: they never call `ShapeProbe.update`.
         self._layers = sorted(shapes)
         self.shapes = [shapes[layer] for layer in self._layers]
         self._cache: ArenaCache | None = None

@@ -49,7 +49,8 @@ class CachedGraph(Generic[T]):
     """`work`, captured as a CUDA graph. Each call runs `work` on the device exactly once: `work`
     may change its own inputs.
 
-    The first call is an eager warm-up. All replays return the same tensors.
+    The first call is an eager warm-up. All replays return the same tensors: a replay overwrites the
+    results of the replay before.
     """
 
     def __init__(self, work: Callable[[], T], pool: GraphPool) -> None:

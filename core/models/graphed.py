@@ -1,6 +1,7 @@
 """GraphedForward: a TensorForward in few fixed shapes, each replayed as a CUDA graph.
 
-A pass is padded to a bucket of queries and slots.
+A pass is padded to a bucket of queries and slots. Its inputs are copied into tensors with fixed
+addresses, which a graph reads.
 """
 
 from __future__ import annotations

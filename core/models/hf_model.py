@@ -173,6 +173,8 @@ class HfModel:
     @torch.inference_mode()
     def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
         state = self._row(row)
+        # The path's nodes move to the slots right after the committed tokens; the nodes of `keep`
+        # follow.
         order = [*nodes, *keep]
         if any(not 0 <= node < state.pending for node in order):
             raise EngineError(f"commit nodes are {order}: 0 to {state.pending - 1} are pending")
@@ -181,7 +183,8 @@ class HfModel:
 
     def pass_bytes(self, rows: int, width: int, extent: int) -> int:
         """Estimated bytes that a pass over `rows` rows of `width` tokens allocates, if the longest
-        row has `extent` slots."""
+        row has `extent` slots. Counts logits, copies of one layer's cache and a grown cache."""
+        # `forward` copies the logits to float32: 4 bytes each.
         logits = rows * width * self.vocab_size * (4 + self.dtype.itemsize)
         cache = self.arena.copied_bytes(rows, extent)
         return logits + cache + self.arena.growth_bytes(self.rows_held, extent)
@@ -200,7 +203,8 @@ class HfModel:
 
     @torch.inference_mode()
     def drafts(self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready) -> DraftResult:
-        """See `CompiledForward.drafts`. Rows do not change: `note` records the fed tokens."""
+        """See `CompiledForward.drafts`, for a model that is not stacked. Rows do not change: `note`
+        records the fed tokens."""
         compiled = compiled_of(self._forward)
         assert compiled is not None, "only a compiled pass drafts in native code"
         self.arena.reserve(self.rows_held, limits.slots)

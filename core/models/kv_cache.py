@@ -36,7 +36,7 @@ class SlotPlan:
 
     For each batch entry: `rows` its arena row; `starts` the first slot it writes; `counts` how many
     of the `width` queries are real. Slots 0 to `extent` - 1 are read. Padded queries write to slot
-    `extent` - 1, which no real query then attends to.
+    `extent` - 1. A pass with padded queries has one slot more, which no real query attends to.
     """
 
     rows: tuple[int, ...]
@@ -111,7 +111,7 @@ class KVArena:
         self.rows, self.slots = rows, slots
 
     def growth_bytes(self, rows: int, slots: int) -> int:
-        """Bytes that `reserve` would allocate."""
+        """Bytes that `reserve` would allocate; the present cache is freed only after that."""
         if rows <= self.rows and slots <= self.slots:
             return 0
         return self._bytes_of(max(self.rows, rows) * self._grown_slots(slots))
@@ -176,6 +176,7 @@ class KVArena:
             # The indexed part is (batch, width, heads, size).
             store[at, :, slots] = part.transpose(1, 2)
             used = store[:, :, :extent]
+            # Adjacent rows are read as a view, others are copied.
             read.append(used[first : last + 1] if contiguous else used.index_select(0, at[:, 0]))
         return read[0], read[1]
 
@@ -205,6 +206,7 @@ class KVArena:
         """Copies `slots` to the slots `to`, both (rows, n), in the rows `at` (rows, 1), in all
         layers. The ranges may overlap."""
         for stack in self._stacks:
+            # Indexing by tensors copies before anything is written.
             stack[:, at, :, to] = stack[:, at, :, slots]
 
 

@@ -52,7 +52,8 @@ def row_major(head: torch.Tensor) -> torch.Tensor:
 class Norm:
     """x -> weight x / sqrt(mean(x^2) + eps) over the last dimension.
 
-    Half precision uses `F.rms_norm`, which sums in float32.
+    float32 and float64 use the vector norm. Half precision uses `F.rms_norm`, which sums in
+    float32.
     """
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:

@@ -1,7 +1,8 @@
 """LayerStream yields a model's layers in order, once for each pass.
 
-Some layers may stay resident. While a pass computes on one buffer, a thread reads the next layer
-that is not resident into another buffer.
+Some layers may stay resident. A thread reads the other layers in every pass, into up to two
+alternating buffers: while the pass computes on one buffer, the next layer is read into the other.
+After the last layer, the thread reads the first layers of the next pass.
 """
 
 from __future__ import annotations
@@ -114,6 +115,7 @@ class CudaBuffer:
         self._device = device
         self._staging: torch.Tensor | None = None
         cuda: Any = torch.cuda
+        # `_copies` fills the buffer; the events order `_copies` and the compute stream.
         # `blocking`: the reading thread sleeps until a copy is complete, and takes no core.
         self._filled, self._free = cuda.Event(blocking=True), cuda.Event()
         self._copies = cuda.Stream(device)
@@ -248,7 +250,8 @@ class _LayerReader:
                 self._changed.notify_all()
 
     def take(self) -> HostBuffer | CudaBuffer:
-        """Waits for the next layer's buffer. Raises the error of a failed read, or RuntimeError
+        """Waits for the next layer's buffer. On a GPU the copy may still run: `CudaBuffer.use`
+        waits for it. If no further buffer will come, raises the error of the read, or RuntimeError
         after `end`."""
         with self._changed:
             while self._read == self._taken and self._error is None and not self._ended:

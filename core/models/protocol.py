@@ -73,7 +73,7 @@ class LanguageModel(Protocol):
 
     @property
     def slots(self) -> int:
-        """KV slots allocated per row."""
+        """KV slots allocated per row; `forward` allocates more if needed."""
         ...
 
     def open_row(self) -> int:

@@ -143,6 +143,7 @@ def are_stackable(one: HfModel, other: HfModel) -> bool:
     a, b = one.lean_weights, other.lean_weights
     if a is None or b is None or one.masks.window or one.masks != other.masks:
         return False
+    # A stack uses the first model's `inverse` for all members: its values must be equal, too.
     return _shape(a) == _shape(b) and torch.equal(a.inverse, b.inverse)
 
 
@@ -193,6 +194,7 @@ class Stack:
     def fits(self, by_member: Sequence[Sequence[Feed]]) -> bool:
         """Whether one pass can run these feeds, given in the order of `members`: equally many for
         each member, and none that `LanguageModel.forward` refuses."""
+        # The batch is rectangular: row b of every member, for each b.
         if len({len(feeds) for feeds in by_member}) != 1:
             return False
         try:
@@ -229,6 +231,7 @@ class Stack:
 
 
 def _shape(weights: LeanWeights) -> list[Any]:
+    """Properties of the weights that must be equal in models of one stack."""
     # Strides too: `_stack_tensors` decides by the first model whether a matrix is transposed.
     parts = [getattr(weights, f.name) for f in fields(weights) if f.name != "layers"]
     parts += [getattr(layer, f.name) for layer in weights.layers for f in fields(layer)]
@@ -241,7 +244,8 @@ def _shape(weights: LeanWeights) -> list[Any]:
 
 
 def _stack_tensors(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Stacks along a new first dimension. Transposed views stay transposed."""
+    """Stacks along a new first dimension. Transposed views (matrices stored as outputs x inputs)
+    stay transposed."""
     if parts[0].is_contiguous():
         return torch.stack(list(parts))
     return torch.stack([part.t() for part in parts]).transpose(1, 2)

@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["main"]
 
 ADDRESS_SPACE = 4 << 30  # bytes; libraries reserve much of the address space
-# A template's functions may raise any error.
+# Any error of a template is answered, errors of functions that the template calls included.
 TEMPLATE_FAULTS = (Exception,)
 
 
@@ -35,7 +35,7 @@ def main() -> None:
                     add_generation_prompt=True,
                     **request["special_tokens"],
                 )
-            # `result[0]`: the texts of all conversations.
+            # `result`: the texts of all conversations, and the positions of their answers.
             text = result[0][0]
             fits = len(text) <= request["longest"]
             _answer({"text": text} if fits else {"length": len(text)})
@@ -54,6 +54,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
     if not hasattr(signal, "setitimer"):  # Windows: the parent process kills this process
         yield
         return
+    # SIGALRM has no handler here: the system ends the process, without a Python instruction.
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield

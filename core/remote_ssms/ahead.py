@@ -24,7 +24,7 @@ __all__ = ["AheadExchange", "AheadRun", "ReadyDrafts"]
 class AheadRun:
     """One run whose `tree` the LLM verifies. `requests`: the next round's draft requests if this
     round commits one token; `weights`: the drafters' weights, by index; `verified`: the requests
-    whose drafts were made ahead and are being verified."""
+    whose drafts were made ahead and are being verified; `room`: see `TokenSequence.room`."""
 
     sequence: TokenSequence
     tree: TokenTree
@@ -38,7 +38,7 @@ class AheadRun:
 @dataclass(slots=True)
 class ReadyDrafts:
     """A node's drafts that arrived before the round, by drafter index, and the requests that the
-    drafts serve."""
+    drafts serve completely. `clock`: of the message that brought the drafts."""
 
     clock: DraftClock
     drafts: dict[int, Draft] = field(default_factory=dict)
@@ -70,7 +70,8 @@ class _StoredDrafts:
 
 
 class AheadExchange:
-    """Keeps unanswered ahead messages and the drafts of answers, by node."""
+    """Keeps unanswered ahead messages and the drafts of answers, by node. Sends and receives
+    nothing."""
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
@@ -106,6 +107,7 @@ class AheadExchange:
             return []
         busy_s = message.busy_ms / 1000
         pending.clock.stop(busy_s, min(now - pending.sent_at, busy_s + wire_s))
+        # The drafts of an overtaken message are of an old text; its likelihoods still count.
         for reply in message.runs:
             if reply.run in pending.runs and reply.need < 0 and not pending.is_overtaken:
                 run, length = pending.runs[reply.run]
@@ -131,6 +133,7 @@ class AheadExchange:
 
     def free(self, run_id: str) -> None:
         """Call when the run has ended."""
+        # An answer that is still to come may name the run.
         for pending in self._pending.values():
             pending.runs.pop(run_id, None)
         for key in [key for key in self._drafts if key[1] == run_id]:

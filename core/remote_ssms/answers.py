@@ -33,7 +33,7 @@ class DraftClock:
     """When a message was sent to a node and its answer received, in seconds of time.perf_counter.
     `busy_s`: seconds from the message's arrival on the node to the answer. `share`: the part of the
     time that counts; less than 1 if nodes worked in parallel. Both directions are assumed to take
-    equally long."""
+    equally long: clocks of two machines are not compared."""
 
     sent: float = field(default_factory=time.perf_counter)
     received: float = 0.0
@@ -49,6 +49,7 @@ class DraftClock:
 
     def local_time(self, ms: float) -> float:
         """Converts milliseconds since the node received the message to time.perf_counter."""
+        # Half of the time in which the node was not busy.
         one_way_s = max(0.0, self.received - self.sent - self.busy_s) / 2
         # Bounded by the trip: the node's clock may run faster than this machine's.
         return min(self.received, max(self.sent, self.sent + one_way_s + ms / 1000))

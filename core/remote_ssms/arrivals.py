@@ -100,7 +100,7 @@ class NodeArrivals:
         if not message.number:
             link.mark_lost(message.reason)
             return
-        # The node refuses this round, or lacks a hello, as after a restart.
+        # The node refuses this round, or lacks a hello, as after a restart: a new hello is sent.
         if link.pending_number == message.number:
             link.mark_lost()
             self.send_hello(node)
@@ -122,6 +122,7 @@ class NodeArrivals:
         if pending is not None and not late:
             part = pending.parts[node]
             assert part.clock is not None, "the round was sent"
+            # An answer that may have waited counts with the trip that `accept_answer` bounded.
             part.clock.stop(busy_s, None if awaited else link.trips[-1])
             part.message = message
 

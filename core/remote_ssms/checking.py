@@ -32,6 +32,7 @@ def check_nodes(settings: NodeSettings | None) -> None:
     from core.remote_ssms.keys import read_keys
 
     read_keys(settings.key_file)
+    # With `auto`, Ray itself finds the cluster of this machine: there is no address to check.
     if settings.cluster not in ("", "auto"):
         _check_listens(settings.cluster)
 

@@ -1,6 +1,7 @@
 """RemotePool: the SSMs of all nodes.
 
-A round continues without a node that is late or absent.
+A round continues without a node that is late or absent. Drafts of nodes are proposals: no text
+depends on them.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ from core.sequence import TokenSequence
 __all__ = ["RemotePool"]
 
 CONNECT_S = 60.0
-"""Seconds that an engine waits for its nodes at the start."""
+"""Seconds that an engine waits for its nodes at the start: the engine may be started first."""
 PROGRESS_S = 1.0
+"""The longest time between progress messages while the engine waits."""
 NOT_THERE = (
     "no node answered there within {:g} s (python -m core.nodes --listen HOST:PORT --ssm ...)"
 )
@@ -76,7 +78,7 @@ class RemotePool:
         hello = HelloMessage(VERSION, tokenizer_hash, vocab_size)
         self._arrivals = NodeArrivals(transport, hello, self.links, self.drafters)
         self._number = 0
-        self._too_long: set[str] = set()  # ids of runs that got the note TOO_LONG
+        self._too_long: set[str] = set()  # ids of open runs that got the note TOO_LONG
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
@@ -93,8 +95,8 @@ class RemotePool:
     def connect(
         self, other_names: Collection[str], wait_s: float = CONNECT_S, say: Say | None = None
     ) -> RemotePool:
-        """Waits for the welcome of every node; returns the pool. `other_names`: the names of other
-        drafters. Raises NodeError."""
+        """Waits for the welcome of every node, and names the nodes' SSMs; returns the pool.
+        `other_names`: the names of other drafters. Raises NodeError, which names the node."""
         until = self._transport.now() + wait_s
         silent: NodeLink | None = None  # connected at the last report, without a welcome
         while waiting := [link for link in self.links if not link.ready]:
@@ -120,6 +122,7 @@ class RemotePool:
         names = {*other_names}
         for link in self.links:
             for one in link.served_ssms:
+                # SSMs of this process are named in the same way (core.models.loading.load).
                 base = one.name.replace(":", "-")
                 name, number = base, 2
                 while name in names:
@@ -151,6 +154,7 @@ class RemotePool:
         """Sends the runs' requests to each free node. `longest_s`: the longest wait for a node, in
         seconds."""
         arrivals = self._arrivals
+        # A late answer makes its node free for this round.
         arrivals.poll()
         self._number += 1
         arrivals.open_runs |= {run.sequence.run_id for run in runs}
@@ -182,17 +186,20 @@ class RemotePool:
         """The answers by run id, when all nodes have answered or their deadlines have passed."""
         pending = self._arrivals.round
         assert pending is not None, "begin comes first"
-        # Not `awaited`: these answers may have waited while local SSMs drafted.
+        # Not `awaited`: these answers may have waited while local SSMs drafted, so their
+        # round-trip times are inexact.
         self._arrivals.poll()
         waiting = [link for link in self.links if link.pending_number == pending.number]
         while waiting:
             self._arrivals.poll(min(link.round_ends_at for link in waiting), awaited=True)
             now = self._transport.now()
+            # A late link keeps its `pending_number`: it is not free for another round.
             waiting = [
                 link
                 for link in waiting
                 if link.pending_number == pending.number and now < link.round_ends_at
             ]
+        # From here on an answer is late.
         self._arrivals.round = None
         answers = pending.answers(self.drafters, self._vocab_size, self._transport.now())
         for run in pending.runs:
@@ -227,12 +234,12 @@ class RemotePool:
         for node, link in enumerate(self.links):
             link.held_tokens.pop(sequence.run_id, None)
             link.notified_runs.discard(sequence.run_id)
-            # Other nodes have ended, or free unused runs themselves.
+            # A node that is not ready has ended, or frees unused runs itself.
             if link.ready:
                 self._transport.send(node, encode(FreeMessage([sequence.run_id])))
 
     def _ready(self, node: int, runs: Sequence[RemoteRun]) -> list[tuple[RemoteRun, ReadyDrafts]]:
-        """The runs whose drafts from this node were made ahead."""
+        """The runs that need no request to this node: the drafts were made ahead."""
         own = self.links[node].engine_names
         ready_runs = []
         for run in runs:

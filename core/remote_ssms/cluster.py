@@ -28,7 +28,7 @@ RESOURCE = "drafts"
 PLACING_S = 300.0
 """Seconds allowed for finding a port, and for loading the SSMs."""
 NO_RAY = "Could not find any running Ray"
-"""Part of Ray's error message."""
+"""Part of the message with which Ray reports that no Ray runs on this machine."""
 
 
 class NodeActor:
@@ -59,7 +59,7 @@ class NodeActor:
 
 
 def free_port(host: str) -> int:
-    """A free port of this machine."""
+    """A port of this machine that is free now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server:
         return int(server.getsockname()[1])
@@ -73,8 +73,8 @@ def _exit_after(thread: threading.Thread) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlacedNodes:
-    """`addresses`: HOST:PORT of each node. `actors`: Ray ends an actor when its last handle is
-    deleted."""
+    """`addresses`: HOST:PORT of each node. `actors`: the nodes' handles; Ray ends an actor when its
+    last handle is deleted."""
 
     addresses: tuple[str, ...]
     keys: CurveKeys
@@ -83,9 +83,11 @@ class PlacedNodes:
 
 @cache  # a second LLM in this process uses the same nodes
 def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> PlacedNodes:
-    """Places an actor on each machine that offers `drafts`, and divides the SSMs among the actors.
-    `cluster`: the address for `ray.init`. `key_file`: a file on every machine; None makes new keys.
-    Raises NodeError, and ConfigError for an invalid key file."""
+    """Places an actor on each machine that offers `drafts`, at most one for each SSM, and divides
+    the SSMs among the actors. The actors run as long as this process. `cluster`: the address for
+    `ray.init`. `key_file`: a file on every machine; None: new keys, which Ray passes on. Raises
+    NodeError, and ConfigError for an invalid key file."""
+    # `curve_keypair` returns the public key, then the secret key.
     keys = read_keys(key_file) or CurveKeys(zmq.curve_keypair()[1], zmq.curve_keypair()[1])
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Untyped, so that mypy reports the same whether or not Ray is installed.
@@ -114,8 +116,8 @@ def place_nodes(cluster: str, ssms: tuple[str, ...], key_file: str | None) -> Pl
     try:
         for number, machine in enumerate(machines):
             host = machine["NodeManagerAddress"]
-            # Binds the actor to its machine, so that a restart does not change its address. The
-            # machine's Ray id would change when the machine returns.
+            # Binds the actor to its machine, so that a restart does not change its address.
+            # `node:` names the machine by its address: its Ray id changes when it returns.
             on_machine = {f"node:{host}": 0.001}
             find_port = ray.remote(free_port).options(num_cpus=0, resources=on_machine)
             port = ray.get(find_port.remote(host), timeout=PLACING_S)

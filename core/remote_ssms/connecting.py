@@ -22,6 +22,7 @@ __all__ = ["connect_nodes"]
 
 
 def _names_of(ssms: Iterable[str]) -> tuple[str, ...]:
+    """The SSMs' names; `bundled` is replaced by the names of the bundled SSMs."""
     names: list[str] = []
     for ssm in ssms:
         folders = expand_bundled(ssm) if ssm == BUNDLED else ()
@@ -38,6 +39,7 @@ def connect_nodes(
         return None
     # Before the imports below, whose errors would not say what to install.
     check_nodes(settings)
+    # Imported here: msgspec and pyzmq may be missing without nodes.
     from core.remote_ssms.client import RemotePool
     from core.remote_ssms.keys import read_keys
     from core.remote_ssms.zmq_transport import ZmqTransport
@@ -54,6 +56,7 @@ def connect_nodes(
     tokenizer_hash = vocabulary_hash(models.tokenizer)
     transport = ZmqTransport(addresses, keys)
     pool = RemotePool(transport, addresses, tokenizer_hash, models.llm.vocab_size)
+    # If a node does not answer or is refused, no connection stays open.
     with ExitStack() as on_error:
         on_error.callback(pool.close)
         pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)

@@ -1,4 +1,6 @@
-"""Files of CURVE keys. An engine and its nodes share one file."""
+"""Key files: the secret keys of engine and nodes, with which CURVE encrypts and authenticates. An
+engine and its nodes share one file.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +57,7 @@ def read_keys(path: str | None, field: str = "node_key_file") -> CurveKeys | Non
         return None
     try:
         mode = os.stat(path).st_mode & 0o777
+        # As ssh does: a key that others have read protects nothing.
         if mode not in (0o600, 0o400):
             value = f"{path} (mode {mode:o})"
             raise ConfigError.of(field, value, "a file that its owner alone can read (chmod 600)")

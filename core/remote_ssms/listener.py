@@ -29,7 +29,7 @@ POLL_MS = 500
 
 
 def check_bindable(address: str) -> None:
-    """Raises ConfigError for an address that cannot be bound."""
+    """Raises ConfigError for an address that cannot be bound. The address is released again."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         set_limits(socket, address, QUEUED)
         _bind(socket, address)
@@ -100,7 +100,8 @@ class NodeListener:
         return self._server.names
 
     def serve(self, is_over: Callable[[], bool]) -> None:
-        """Serves until `is_over()`."""
+        """Serves until `is_over()`, which is called before each wait of at most POLL_MS for a
+        message."""
         while not is_over():
             if self._router.poll(POLL_MS):
                 self._answer()
@@ -125,7 +126,8 @@ class NodeListener:
 
 
 def _admit_engines(context: zmq.Context[Any], engine_public: bytes) -> None:
-    """Starts a thread that admits only the engine's key by ZAP (RFC 27)."""
+    """Starts a thread that answers ZAP (RFC 27) until the context ends: 200 for the engine's key,
+    400 for any other key."""
     handler = context.socket(zmq.REP)
     handler.linger = 0
     handler.bind(ZAP_ADDRESS)
@@ -133,6 +135,7 @@ def _admit_engines(context: zmq.Context[Any], engine_public: bytes) -> None:
     def admit() -> None:
         with handler, suppress(zmq.ContextTerminated):
             while True:
+                # Version, request id, domain, address, identity, mechanism, client's public key.
                 parts = handler.recv_multipart()
                 request_id, key = parts[1], parts[-1]
                 is_valid = parts[5] == b"CURVE" and z85.encode(key) == engine_public

@@ -1,7 +1,7 @@
 """Messages between an engine and a node: msgspec structs in MessagePack, bounded and versioned.
 
 An engine sends hello, round, ahead and free; a node answers with welcome, drafts, ahead_drafts or
-refused.
+refused. Decoding runs no code of the sender.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ Index = Annotated[int, Meta(ge=0, le=255)]
 NumNodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
+# A device as torch writes it.
 Device = Annotated[str, Meta(max_length=200, pattern=r"^[a-z0-9:]+\Z")]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
@@ -86,7 +87,7 @@ Milliseconds = Annotated[float, Meta(ge=-1e7, le=1e7)]
 Duration = Annotated[float, Meta(ge=0, le=1e7)]
 Temperature = Annotated[float, Meta(ge=0.01, le=100)]
 Scores = Annotated[list[float], Meta(max_length=MAX_SPECULATION_LENGTH)]
-# The values in these lists are checked later.
+# The values in these lists are checked later, those of a tree together with the tree.
 Integers = Annotated[list[int], Meta(max_length=MAX_TREE_NODES)]
 Floats = Annotated[list[float], Meta(max_length=MAX_TREE_NODES)]
 Likelihoods = Annotated[list[float], Meta(max_length=MOST_TOKENS)]
@@ -156,6 +157,7 @@ class RunRequest(_Message):
     tree node."""
 
     run: Name
+    # `start` shows the node whether text is missing.
     start: Position
     tokens: TokenIds
     settings: RunSettings | None
@@ -270,8 +272,8 @@ class Audition(_Message):
 
 
 class RunReply(_Message):
-    """One run's drafts. `length`: the number of text tokens that the node now has. `need`: the
-    position from which the text must be sent again, or -1."""
+    """One run's drafts. `length`: the number of text tokens that the node now has. `need`: -1,
+    or the position from which the text must be sent again; nothing was drafted then."""
 
     run: Name
     length: Position

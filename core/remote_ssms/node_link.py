@@ -1,4 +1,7 @@
-"""NodeLink: an engine's record of one node (connection, SSMs, round trips, confirmed texts)."""
+"""NodeLink: an engine's record of one node (connection, SSMs, round trips, confirmed texts).
+
+Sends and receives nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ RETRY_S = 1.0
 GIVE_UP_S = 60.0
 """Seconds without an answer to a round after which the node is marked lost."""
 MEDIAN_TRIPS = 32
-"""The number of round trips in the median."""
+"""The number of last round trips in the median."""
 
 
 @dataclass(eq=False)
@@ -27,13 +30,15 @@ class NodeLink:
 
     `ssms`: the engine's names of the node's SSMs, by the node's names. `ready`: rounds may be sent;
     `refusal`: why the node may not draft; `handshake_failed`: the last connection ended within its
-    handshake. `starts`: the number of processes that the node has had.
+    handshake. `hello_at`: when the last hello was sent. `process_id`: the identity of the node's
+    process; `starts`: the number of processes that the node has had.
 
     `held_tokens`: by run id, the number of text tokens that the node has confirmed.
     `pending_number`: the number of the unanswered round, 0 for none; `sent_at`: when that round was
-    sent. `wire_s`: the last measured time in transit, both ways. `missing_since`: when the node
-    stopped answering in time, else None; `away_s`: the length of the last absence; `notified_runs`:
-    ids of open runs with a note that the node is missing.
+    sent; `round_deadline_s`: the longest wait for its answer. `trips`: the last round trips;
+    `wire_s`: the last measured time in transit, both ways. `missing_since`: when the node stopped
+    answering in time, else None; `away_s`: the length of the last absence; `notified_runs`: ids of
+    open runs with a note that the node is missing.
     """
 
     address: str
@@ -71,7 +76,7 @@ class NodeLink:
     @property
     def deadline_s(self) -> float:
         """How long a round waits for this node."""
-        # Waiting for a slower node would rarely help.
+        # The node usually takes longer than the longest deadline: waiting would rarely help.
         if self.median_s > self.longest_deadline_s:
             return self.least_deadline_s
         # The median, not the mean: one slow answer does not lengthen every later wait.
@@ -89,8 +94,9 @@ class NodeLink:
         return self.ready and not self.pending_number
 
     def on_welcome(self, message: WelcomeMessage) -> None:
-        """Handles the node's answer to the hello."""
-        # Drafters are named once, when the engine connects: other SSMs cannot be added later.
+        """Handles the node's answer to the hello. A node that comes back with other SSMs is
+        refused."""
+        # Drafters are named once, when the engine connects: none can be added or taken away later.
         before = {one.name: one for one in self.served_ssms}
         if before and before != {one.name: one for one in message.ssms}:
             self.refusal = (
@@ -119,9 +125,9 @@ class NodeLink:
         self.mark_lost()
 
     def mark_lost(self, reason: str = "") -> None:
-        """Excludes the node from rounds until its next welcome. `reason`: why the node is refused,
-        or empty."""
-        # A `pending_number` that is never answered would keep `free` False for ever.
+        """Excludes the node from rounds until its next welcome. `reason`: a new reason why the node
+        is refused; empty keeps an earlier reason."""
+        # Else a `pending_number` that is never answered would keep `free` False for ever.
         self.ready, self.pending_number = False, 0
         self.refusal = reason or self.refusal
 
@@ -140,8 +146,10 @@ class NodeLink:
         """Records the round trip of an answer; returns False for an answer to another round.
 
         `busy_s`: the time that the node spent on the answer. `awaited`: the answer was read when it
-        came. `late`: the answer was read after its round.
+        came. `late`: the answer was read after its round; the median tolerates its long trip. The
+        trip of another answer counts as at most `busy_s` plus the last time in transit.
         """
+        # An answer to a round that was given up, or from an earlier process of the node.
         if not number or number != self.pending_number:
             return False
         trip = now - self.sent_at
@@ -158,7 +166,9 @@ class NodeLink:
     def update_held(self, reply: RunReply | AheadReply, *, is_open: bool) -> None:
         """Records how much of a run's text the node has. `is_open`: the run has not ended."""
         if reply.need >= 0:
+            # So the next request has the whole text.
             self.held_tokens.pop(reply.run, None)
+        # Not for an ended run, whose id `RemotePool.free` has already removed.
         elif is_open:
             self.held_tokens[reply.run] = reply.length
 
@@ -188,6 +198,7 @@ class NodeLink:
     def notes_for(self, run_id: str, missing: str) -> list[str]:
         """The notes for a run with requests to this node: one when the node goes missing, and one
         when the node is back. `missing`: why the node did not answer, or empty."""
+        # One note for each absence, not in every round.
         if missing and run_id not in self.notified_runs:
             self.notified_runs.add(run_id)
             rest = "rounds go on without its drafts until it answers"

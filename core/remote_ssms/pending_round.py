@@ -37,8 +37,8 @@ class NodeAnswers:
 @dataclass(slots=True)
 class NodeRound:
     """One node's part of a round. `ready`: drafts that arrived before the round; `runs`: the runs
-    with requests for this node; `clock`: None if no message was sent; `refusal`: why the node
-    refused the round."""
+    with requests for this node; `clock`: None if no message was sent; `message`: the answer;
+    `refusal`: why the node refused the round."""
 
     link: NodeLink
     ready: list[tuple[RemoteRun, ReadyDrafts]]
@@ -48,8 +48,8 @@ class NodeRound:
     refusal: str = ""
 
     def record_outcome(self, number: int, now: float) -> tuple[str, str]:
-        """Records in the link whether the node answered. Returns `NodeTrip.state`, and why no
-        answer came in time, or an empty string."""
+        """Records in the link whether the node answered round `number`. Returns `NodeTrip.state`,
+        and why no answer came in time, or an empty string."""
         link = self.link
         if self.message is not None:
             link.end_absence(now)
@@ -113,8 +113,8 @@ class NodeRound:
         drafters: Mapping[str, RemoteSsm],
         vocab_size: int,
     ) -> None:
-        """Adds the node's drafts and auditions to the run's `answer`. Faulty drafts become
-        errors."""
+        """Adds the node's drafts and auditions to the run's `answer`. Drafts that were not
+        requested are ignored; faulty drafts become errors."""
         reply, link = self.reply(run), self.link
         if reply is None or self.clock is None:
             return
@@ -132,10 +132,11 @@ class NodeRound:
                 continue
             answer.drafts[one.index] = draft
             drafters[name].observe(run.sequence.run_id, one.temperature, one.likelihoods)
+        # The first token of the window has no score (see `SsmDrafter.audition`).
         num_scores = min(run.window, len(run.sequence.tokens)) - 1
         for audition in reply.auditions:
             name = link.ssms.get(audition.ssm, "")
-            # Another number of scores would be of other tokens.
+            # Another number of scores belongs to other tokens: they cannot be compared.
             if name in run.to_score and len(audition.log_probs) == num_scores:
                 answer.auditions[name] = audition.log_probs
                 answer.audition_ms += audition.ms
@@ -172,7 +173,8 @@ class PendingRound:
 
 
 def _share_time(clocks: Sequence[DraftClock]) -> None:
-    """Sets each `share`: the times of parallel nodes may add up to more than the wait."""
+    """Sets each clock's `share` so that the nodes' times add up to at most the time from the first
+    message to the last answer."""
     total = sum(clock.received - clock.sent for clock in clocks)
     if total > 0:
         elapsed = max(clock.received for clock in clocks) - min(clock.sent for clock in clocks)

@@ -33,8 +33,9 @@ __all__ = ["ahead_reply", "draft_reply", "error_reply", "fault_text", "frame_of"
 
 
 def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: int) -> DraftReply:
-    """The reply with a draft, and with the `top_k` likeliest tokens after each tree node that the
-    SSM read. `received_at`: when the request arrived, in seconds of time.perf_counter."""
+    """The reply with a draft, and with the `top_k` likeliest tokens after the root and each tree
+    node that the SSM read. `received_at`: when the message with the request arrived, in seconds of
+    time.perf_counter."""
     return DraftReply(
         ssm=request.name,
         index=request.index,
@@ -46,7 +47,8 @@ def draft_reply(request: DraftRequest, draft: Draft, received_at: float, top_k: 
         # A draft that was made ahead counts its passes in `passes_ahead`.
         passes=draft.passes or draft.passes_ahead,
         stages=_stages(draft.timings, received_at),
-        # Reading clears the likelihoods of the SSM, and this reply may not be sent.
+        # Filled in later, if at all: an SSM reports each likelihood once, and not every reply is
+        # sent.
         temperature=1.0,
         likelihoods=[],
         top=_top_rows(draft, top_k),
@@ -72,7 +74,8 @@ def ahead_reply(
     verified: Sequence[DraftReply],
     received_at: float,
 ) -> AheadReply:
-    """A run's drafts made ahead for the MOST_OUTCOMES likeliest outcomes, the likeliest first."""
+    """A run's drafts made ahead, by outcome (tokens that the round may commit). The reply has the
+    MOST_OUTCOMES likeliest outcomes, the likeliest first."""
     probabilities: dict[tuple[int, ...], float] = {}
     drafts: dict[tuple[int, ...], list[DraftReply]] = {}
     requests = {one.ssm: draft_request(one, run.sequence) for one in request.drafts}
@@ -81,6 +84,7 @@ def ahead_reply(
             probabilities[outcome] = min(1.0, ahead.outcomes.get(outcome, 0.0))
             reply = draft_reply(requests[name], draft, received_at, request.text.top_k)
             drafts.setdefault(outcome, []).append(reply)
+    # The frame grows with the number of outcomes.
     likeliest = sorted(drafts, key=lambda outcome: -probabilities[outcome])[:MOST_OUTCOMES]
     return AheadReply(
         run=request.text.run,
@@ -142,6 +146,8 @@ def _stages(timings: Sequence[Timed], received_at: float) -> list[StageTimes]:
 
 
 def _top_rows(draft: Draft, count: int) -> list[TopRow]:
+    """The likeliest tokens after the root and each tree node that the SSM read, by the softmax of
+    `draft.logits`."""
     if not count or draft.logits is None or not draft.rows:
         return []
     # probs: (n, V), row i after tree_nodes[i].

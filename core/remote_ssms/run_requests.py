@@ -44,8 +44,8 @@ class RemoteRun:
 def requests_of(
     link: NodeLink, runs: Sequence[Run], part_of: Callable[[NodeLink, Run], Part | None]
 ) -> tuple[list[Run], list[Part]]:
-    """The runs with requests to a node, and their parts of a message. At most MOST_RUNS runs with
-    MOST_MESSAGE_TOKENS tokens of new text."""
+    """The runs with requests to a node, and their parts of a message: at most MOST_RUNS runs.
+    Several runs together have at most MOST_MESSAGE_TOKENS tokens of new text."""
     own_runs: list[Run] = []
     parts: list[Part] = []
     tokens = 0
@@ -94,6 +94,7 @@ def ahead_request(link: NodeLink, run: AheadRun) -> AheadRequest | None:
 def _text_request(
     link: NodeLink, sequence: TokenSequence, drafts: list[DraftRequestMessage], top_k: int
 ) -> RunRequest:
+    """The part of a run's text that the node may lack, and the draft requests."""
     start = link.held_tokens.get(sequence.run_id, 0)
     # A node that has a part of the text has the settings, which do not change within a run.
     settings = None if start else run_settings(sequence)
@@ -120,7 +121,7 @@ def _draft_requests(
 
 
 def _stop_limits(request: DraftRequest) -> StopLimitsMessage | None:
-    # None for a stop rule that cannot be expressed in numbers.
+    # A stop rule that cannot be expressed in numbers is not sent.
     limits = None if request.stop is None else request.stop.limits(request.name)
     if limits is None:
         return None

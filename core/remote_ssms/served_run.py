@@ -132,7 +132,7 @@ def ahead_plan(request: AheadRequest, run: ServedRun, vocab_size: int) -> AheadP
         run.sequence,
         tree,
         {draft.ssm: draft.weight for draft in request.drafts if draft.ssm in run.open_ssms},
-        # The requests by SSM for each number of committed tokens, from 1.
+        # For each number of committed tokens, from 1: the requests by SSM, cut to the `room` left.
         tuple(
             {
                 one.name: replace(one, shape=one.shape[: request.room - tokens], beyond=tokens)

@@ -1,6 +1,7 @@
-"""NodeServer: answers the messages to one node.
+"""NodeServer: answers the messages to one node. One frame in, at most one out.
 
 The server keeps the text of each run: a message brings the tokens committed since the last answer.
+If text is missing, `RunReply.need` says so.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ __all__ = ["NodeServer"]
 # Bounds on the memory that clients can occupy.
 MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
-"""Seconds without a request after which a run is freed."""
+"""Seconds without a request after which a run is freed: its engine may have ended."""
 Clock = Callable[[], float]
 
 
@@ -115,7 +116,7 @@ class NodeServer:
                 if isinstance(message, AheadMessage)
                 else self._round(client, message)
             )
-        # This client's runs may be half updated.
+        # This client's runs may be half updated; other clients are not affected.
         except MODEL_FAULTS as error:
             self._free_all(client)
             reason = f"drafting failed: {fault_text(error)}"[:MOST_TEXT]
@@ -154,7 +155,7 @@ class NodeServer:
         if hello.vocab_size not in self._pools:
             if not hello.vocab_size:
                 return RefusedMessage(0, "vocab_size is 0: at least 1")
-            # Unused pools are dropped only here, so that a client can reconnect.
+            # Unused pools are dropped only here: a client that reconnects usually finds its pool.
             sizes = {*self._clients.values()}
             self._pools = {size: pool for size, pool in self._pools.items() if size in sizes}
             if len(self._pools) >= MOST_VOCABULARIES:
@@ -200,6 +201,7 @@ class NodeServer:
     def _ahead(
         self, client: bytes, message: AheadMessage, interrupted: CancelSignal
     ) -> AheadDraftsMessage | None:
+        """The drafts for likely outcomes of the LLM's verification; None if `interrupted`."""
         received_at = time.perf_counter()
         pool = self._pools[self._clients[client]]
         texts = [request.text for request in message.runs]
@@ -223,7 +225,7 @@ class NodeServer:
         # Not reported: an error that recurs is reported in a round.
         for name in errors:
             for run, _ in plans:
-                _close_ssm(run, pool, name)
+                _close_ssm(run, pool, name)  # opened again by its next draft
         if interrupted.is_set():
             return None
         # Only for an answer that is sent: an SSM reports each likelihood once.
@@ -254,7 +256,9 @@ class NodeServer:
         *,
         keep_drafts: bool = False,
     ) -> tuple[list[ServedRun], list[RunReply]]:
-        """The runs with updated texts, and replies to the runs that cannot be served."""
+        """A message's runs, their texts brought up to date; and replies to the runs with a missing
+        text or an invalid request. `keep_drafts`: whether to keep the drafts of a text without
+        new tokens."""
         self.forget_unused()
         in_message = {(client, request.run) for request in requests}
         runs: list[ServedRun] = []
@@ -283,7 +287,9 @@ class NodeServer:
         in_message: Container[tuple[bytes, str]],
         keep_drafts: bool,
     ) -> ServedRun | None:
-        """The run with its text updated; None if a part of the text or the settings are missing."""
+        """The run with its text brought up to date and committed in its SSMs; None if text or the
+        settings of a new run are missing. A new run may replace the least recently used run that is
+        not `in_message`. Raises ConfigError for invalid settings."""
         key = (client, request.run)
         run = self._runs.get(key)
         if run is not None and run.holds(request.start, request.tokens):
@@ -294,11 +300,12 @@ class NodeServer:
             if new_tokens or not keep_drafts:
                 _commit(run, pool, tuple(new_tokens))
             return run
-        # The run is new, or its text has changed or has a gap.
+        # The run is new, or its text has changed or has a gap: the run begins anew.
         self._free(key)
         if request.start or request.settings is None or not request.tokens:
             return None
         while len(self._runs) >= MOST_RUNS:
+            # Never empty: at most MOST_RUNS - 1 other runs are in the message.
             others = [one for one in self._runs if one not in in_message]
             self._free(min(others, key=lambda one: self._runs[one].last_used))
         vocab_size = self._clients[client]
@@ -328,7 +335,8 @@ class NodeServer:
 
 
 class _RoundDrafting:
-    """Drafts for one message. `reporting`: whether replies have temperatures and likelihoods."""
+    """Drafts for one message. `received_at`: when the message arrived, by time.perf_counter.
+    `reporting`: whether replies have the SSMs' calibration temperatures and likelihoods."""
 
     def __init__(self, pool: SsmPool, received_at: float, *, reporting: bool = True) -> None:
         self._pool = pool
@@ -337,6 +345,7 @@ class _RoundDrafting:
         self._replies: dict[str, list[DraftReply]] = {}
 
     def draft(self, runs: Sequence[ServedRun]) -> dict[str, list[DraftReply]]:
+        """The drafts by run name. Requests of several runs may share an SSM's passes."""
         to_draft: list[tuple[Sequence[DraftRequest], Sequence[float] | None]] = []
         for run in runs:
             messages = [one for one in run.request.drafts if self._ensure_open(run, one)]
@@ -354,7 +363,7 @@ class _RoundDrafting:
         return self._replies
 
     def _ensure_open(self, run: ServedRun, message: DraftRequestMessage) -> bool:
-        """Returns False if the SSM fails."""
+        """Opens the run in an SSM unless it is open; False if the SSM fails."""
         if message.ssm not in run.open_ssms:
             run.open_ssms.add(message.ssm)
             try:
@@ -377,6 +386,7 @@ class _RoundDrafting:
 
 
 def _check(request: RunRequest, pool: SsmPool) -> None:
+    """Raises ConfigError for an invalid request."""
     for draft in request.drafts:
         kind = draft.kind
         if kind not in DRAFT_KINDS or draft_kind(kind).drawn or kind == "auto":
@@ -397,7 +407,7 @@ def _check(request: RunRequest, pool: SsmPool) -> None:
 def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
     run.sequence.tokens += token_ids
     for name in sorted(run.open_ssms):
-        # Without new tokens the draft was not verified.
+        # Without new tokens the draft was not verified: it is dropped.
         draft = run.drafts.pop(name, None) if token_ids else None
         try:
             pool.ssms[name].commit(run.sequence, draft, token_ids)
@@ -407,6 +417,8 @@ def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
 
 
 def _report(reply: DraftReply, pool: SsmPool, run: ServedRun) -> None:
+    """Adds the SSM's calibration temperature and likelihoods to the reply; an SSM reports each
+    token's likelihood once."""
     ssm = pool.ssms[reply.ssm]
     reply.temperature = ssm.temperature(run.sequence)
     reply.likelihoods = ssm.likelihoods(run.sequence)

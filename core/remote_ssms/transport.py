@@ -24,7 +24,7 @@ class Transport(Protocol):
     thread at a time."""
 
     def now(self) -> float:
-        """Seconds on the clock of this transport."""
+        """Seconds, on the clock to which `until` of `poll` refers."""
         ...
 
     def send(self, node: int, frame: bytes) -> None:

@@ -21,7 +21,7 @@ __all__ = ["ZmqTransport", "set_limits"]
 
 # Bounds of the time between attempts to connect, which libzmq doubles each time.
 RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
-# A silent connection ends after SILENCE_MS.
+# A silent connection ends after SILENCE_MS; a round does not wait for that.
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 REOPEN_S = 5.0
 """Time after which a connection that is down is opened again. libzmq itself does not reconnect
@@ -50,8 +50,8 @@ class ZmqTransport:
     def __init__(self, addresses: Sequence[str], keys: CurveKeys | None) -> None:
         self._addresses = tuple(addresses)
         self._keys = keys
-        # Kept after a reconnection: a node finds this engine's runs by the identity. Two sockets
-        # with one identity at one node would replace each other for ever.
+        # Kept after a reconnection: a node finds this engine's runs by the identity. Each address
+        # has its own: two sockets with one identity at one node would replace each other for ever.
         self._identities = [secrets.token_bytes(16) for _ in self._addresses]
         self._context: zmq.Context[Any] | None = None
         self._sockets: list[zmq.Socket[Any]] = []
@@ -65,7 +65,7 @@ class ZmqTransport:
 
     def send(self, node: int, frame: bytes) -> None:
         self._open()
-        # Again: not connected, or QUEUED frames wait.
+        # Again: not connected, or QUEUED frames wait. The round continues without this node.
         with suppress(zmq.Again):
             self._sockets[node].send(frame, zmq.NOBLOCK)
 
@@ -133,9 +133,10 @@ class ZmqTransport:
             socket.identity = identity
             set_limits(socket, address, QUEUED)
             # No limit on received frames: libzmq 4.3.5 aborts at the next heartbeat if a connection
-            # was closed with a full queue.
+            # was closed with a full queue, see `listener.NodeListener`.
             socket.rcvhwm = 0
             socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
+            # After this time the node ends the connection of a silent engine.
             socket.heartbeat_ttl = SILENCE_MS
             # Nothing is queued for a node that is not connected: the frame would come too late.
             socket.immediate = True
@@ -155,7 +156,7 @@ class ZmqTransport:
 
 def set_limits(socket: zmq.Socket[Any], address: str, queued: int) -> None:
     """Limits the bytes of a frame, the number of queued frames and the time of a handshake.
-    `address`: HOST:PORT."""
+    `address`: HOST:PORT; the host decides whether the socket uses IPv6."""
     socket.linger = 0
     # A name that cannot be resolved now is resolved later, as IPv4.
     with suppress(OSError):

@@ -57,10 +57,9 @@ class PlainGuard:
         self, tokens: float, *, ms: float, total_ms: float, plain_ms: float, requests: int
     ) -> bool:
         """Adds a round with drafts that committed `tokens` tokens; returns whether it switched
-        drafting off. `total_ms`: the round's measured time. `ms`: this time without the SSMs'
-        reading of prompts, plus each committed token's share of its prompt's reading.
-        `plain_ms`: the time of a token in plain rounds, which commit one token for each of
-        `requests` requests."""
+        drafting off. `total_ms`: the round's measured time. `ms`: this time, with the SSMs' reading
+        of a prompt spread over the tokens that the run commits. `plain_ms`: the time of a token in
+        plain rounds, which commit one token for each of `requests` requests."""
         self._drafting_rounds += 1
         plain_tokens = ms / plain_ms
         if not (math.isfinite(plain_tokens) and plain_tokens > 0):

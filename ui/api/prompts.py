@@ -104,6 +104,7 @@ def _configurations(
     if not isinstance(entries, list):
         raise ConfigError.must_be("configurations", entries, "a list")
     chosen = [configuration_from(entry, temperature) for entry in entries]
+    # Plain decoding, with which all speeds are compared, records no top-k lists here.
     configurations = [Configuration(name, replace(one, record_top_k=0)) for name, one in chosen]
     drafting = [one for one in configurations if not one.plain]
     if not 1 <= len(drafting) <= MOST_CONFIGURATIONS:

@@ -120,6 +120,7 @@ def _run(context: Context) -> Callable[..., Any]:
 def summary_plain(summary: Any) -> dict[str, Any]:
     """A RunSummary as plain values, without fields that clients do not get."""
     plain = dataclasses.asdict(summary)
+    # `owner` is a visitor's key.
     for name in ("owner", "baseline", "elsewhere", "regret"):
         plain.pop(name, None)
     return plain

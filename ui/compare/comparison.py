@@ -166,7 +166,7 @@ def verdict(study: Study, results: Results) -> str:
 
 def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
     """The value of each picture by name. Rounds and texts are of one repeat (`repeat`); `note`
-    names the exceptions."""
+    names the exceptions. Stages are of the run that `_median_view` selects."""
     rows = comparison_rows(study, results, events)
     shown = shown_of(study, results, events)
     views = shown.views
@@ -215,7 +215,7 @@ def _row_words(row: dict[str, Any], noun: str) -> dict[str, Any]:
 
 
 def _noise_sentence(row: dict[str, Any], noun: str) -> str:
-    """Why the row's speed-up is doubtful; else empty."""
+    """Why the row's speed-up is doubtful; empty if it is not. `noun`: repeat or prompt."""
     length, low, high = row["mean_acceptance_length"], row["ratio_low"], row["ratio_high"]
     if high is None:
         return ""
@@ -267,6 +267,7 @@ def _stages(view: View | None) -> dict[str, float]:
     # Tokens per second leave out the first round's prefill, so the stages do too.
     first_prefill = [span for span in view.rounds[0].spans if span.name == "prefill"]
     prefill_ms = union_ms((span.start_ms, span.end_ms) for span in first_prefill)
+    # `busy`: the time in which any stage ran; the rest of `wall` is `other`.
     sums["busy"] = sums.get("busy", 0.0) - prefill_ms
     sums["prefill"] = sums.get("prefill", 0.0) - sum(span.ms for span in first_prefill)
     stage_ms = {name: sums[name] / count for name in (*STAGES, "ahead") if sums.get(name, 0) > 1e-6}

@@ -36,7 +36,7 @@ class ShownRuns:
 
     @property
     def note(self) -> str:
-        """Names the runs of other repeats and the deleted runs; may be empty."""
+        """Which runs are shown from another repeat or not at all, and why; may be empty."""
         sentences = [
             f"{name}: of repeat {repeat + 1}, its run of this one is not in the log."
             for name, repeat in self.others.items()
@@ -123,7 +123,7 @@ def text_of(view: View, base_ids: tuple[int, ...] | None) -> Text:
 
 
 def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:
-    """The sentences above the texts."""
+    """The sentences above the texts. `texts`: by configuration, those with a run in the log."""
     others = [text for name, text in texts.items() if name != study.base]
     differences = [text.at for text in others if text.at is not None]
     which = f"Repeat {shown.repeat + 1} of {study.repeats}"

@@ -76,7 +76,8 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
         "chosen": gr.State(context.preset),
         # The browser clicks this hidden button when no field changes any more.
         "settled": gr.Button("Check", elem_id="live-settled", elem_classes="sp-unseen"),
-        # Whether the form shows all values that were sent to it; read by the browser.
+        # Whether the form shows all values that were sent to it: set by the handler of `settled`,
+        # read by the browser.
         "arrived": gr.Number(1, precision=0, visible=False),
     }
     return Live(

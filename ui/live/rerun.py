@@ -1,4 +1,8 @@
-"""Run on change: editing a control runs the request again."""
+"""Run on change: editing a control runs the request again.
+
+The browser waits until no control changes any more and all fields have their values. Then the
+browser clicks a hidden button.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +59,8 @@ def settled_script() -> str:
 
 
 def after_settled_script() -> str:
-    """JavaScript for a button: waits for a pending check of the form."""
+    """JavaScript for a button: waits for a pending check of the form, whose result would overwrite
+    the button's answer."""
     return _script("after_settled")
 
 

@@ -84,7 +84,8 @@ def wire_live(
     board.pictures["figures"].submit(
         _race_handler(live), [visitor, live.stops], js=_with_stops("race"), **stream
     )
-    # No `cancels`: a frame of a cancelled generator could arrive after the last frame.
+    # No `cancels`: a frame of a cancelled generator could arrive after the last frame. The stream
+    # of a stopped run ends within a round.
     live.stop.click(
         _stop_handler(live),
         [live.stops],
@@ -159,7 +160,8 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         fill_event = button.click(fill, None, form.prompt, **quick)
         fill_event.then(None, None, None, js=RUN)
     wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
-    # A built-in preset may have other values at another temperature.
+    # A built-in preset may have other values at another temperature. The form's check waits for
+    # these values.
     temperature_event = temperature.change(
         _temperature_handler(live),
         [live.chosen, temperature, *fields],
@@ -227,6 +229,7 @@ def _opening_handler(live: Live) -> Callable[..., Iterator[Values]]:
 def _notice_while_recording(live: Live, session: TabSession) -> Values:
     values: Values = [gr.skip() for _ in live.outputs]
     if live.board.awaits_opening(session):
+        # The notice makes the page poll while the opening run is recorded.
         values[live.outputs.index(live.board.notice)] = live.board.current_notice(session)
     return values
 
@@ -312,7 +315,8 @@ def send_at_temperature(
     `fields_at_temperature` returns None.
 
     `preset`: the preset chosen last; `shown`: the fields' values in the browser. If the values sent
-    last have not arrived yet, the preset of these values replaces `preset`.
+    last have not arrived yet, the preset of these values replaces `preset`, since these values will
+    overwrite `shown`.
     """
     sent, fields = session.sent, shown
     if sent is not None and not sent.has_arrived(shown, time.monotonic()):

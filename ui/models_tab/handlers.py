@@ -52,7 +52,8 @@ def state_values(
     context: Context, may_load: bool, *first: Line, swap: ModelSwap | None = None
 ) -> Values:
     """The notice, the stages, the buttons Load and Cancel. `may_load`: whether the visitor may load
-    models. `first`: the notice's first lines. `swap`: the swap to show, None for the latest."""
+    models and see names and reasons. `first`: the notice's first lines. `swap`: the swap to show,
+    None for the latest."""
     swap = context.model_host.swap if swap is None else swap
     lines = [*first, *state_lines(context.model_host, swap, may_load)]
     if not may_load:
@@ -149,8 +150,8 @@ def load_offer(
 
 
 def quick_values(context: Context, may_load: bool, *form: Any) -> Iterator[Values]:
-    """Loads SmolLM2 with all its SSMs. Each yielded list has the form's LLM and SSMs, then the
-    values of `state_values`."""
+    """Loads the header's offer, SmolLM2 with all its SSMs. Each yielded list has the form's LLM and
+    SSMs, then the values of `state_values`."""
     offer = SMOLLM2, BUNDLED
     yield [*offer, *[gr.skip()] * 4]
     # The offer is not sent again: the visitor may edit the form while models are loaded.

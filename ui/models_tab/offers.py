@@ -65,7 +65,8 @@ class Part:
 class Offer:
     """Models that can be loaded together. `llm` and `ssms`: the values for the form's fields.
 
-    `group`: loaded, bundled, smollm2, cached or known. `note`: a remark for the visitor, or empty.
+    `group`: loaded, bundled, smollm2, cached or known. `note`: why the offer is listed or cannot be
+    loaded; may be empty.
     """
 
     group: str
@@ -103,6 +104,7 @@ class MemoryNeed:
     def fits(self) -> bool | None:
         """Whether the pair fits; None if unknown."""
         if self.free is None or not all(part.bytes for part in self.parts):
+            # The known sizes alone may already exceed the free memory.
             return False if self.free is not None and self.bytes > self.free else None
         return self.bytes <= self.free
 
@@ -169,9 +171,9 @@ def _ssm_names(llm: str) -> tuple[str, ...]:
 def offers(
     model_host: ModelHost, dtype: str, device: str, may_load: bool
 ) -> tuple[tuple[Offer, ...], MemoryNeed]:
-    """All offers, and the memory that is free without unloading anything. Sizes are for `dtype` on
-    `device`, except for the loaded models. Without `may_load`, cached models and the names in the
-    loaded models' offer are left out, because names may be paths."""
+    """All offers, and the memory that is free without unloading anything. Sizes in memory are for
+    `dtype` on `device`; the loaded models have their present sizes. Without `may_load`, cached
+    models and the names in the loaded models' offer are left out, because names may be paths."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)
@@ -191,8 +193,8 @@ def offers(
 def _loaded_offer(model_host: ModelHost) -> Offer:
     parts = tuple(_loaded_part(info) for info in model_host.infos)
     if (ranks := model_host.ranks) is not None:
-        # Weights that each process has a copy of, such as the embedding, count once for each
-        # process.
+        # The sum over the LLM's processes. Weights that each process has a copy of, such as the
+        # embedding, count once for each process.
         place = f"{LOADED} in {division_words(ranks)}"
         parts = (replace(parts[0], bytes=sum(ranks.weight_bytes), place=place), *parts[1:])
     return Offer(LOADED, model_host.pair.llm, model_host.pair.ssms, parts, "what runs use now")
@@ -204,6 +206,7 @@ def _loaded_part(info: ModelInfo) -> Part:
 
 
 def _family_offer(llm: str, note: str, dtype: str, place: torch.device) -> Offer:
+    """An LLM, `bundled` or `smollm2`, with the SSMs that come with SpecScope for this LLM."""
     from core.models.loading.placing import need_of, resolve_llm
 
     ssms = bundled_ssms(llm)

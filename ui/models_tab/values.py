@@ -27,7 +27,8 @@ NOT_YOURS = (
 
 
 def offers_value(all_offers: Iterable[Offer], memory: MemoryNeed) -> dict[str, Any]:
-    """The table's value. Of offers with the same models and dtypes only the first is listed."""
+    """The table's value. Of offers with the same models and dtypes only the first is listed: the
+    loaded pair, if it is among them."""
     rows: dict[tuple[Part, ...], Offer] = {}
     for offer in all_offers:
         rows.setdefault(tuple(replace(part, place="") for part in offer.parts), offer)

@@ -63,7 +63,8 @@ class StopCut:
     """Cuts a text before the stop string that ends first in the text. If several stop strings end
     at the same place, cuts before the longest.
 
-    The result does not depend on how the text is divided into pieces.
+    `push` holds back a suffix that may be the beginning of a stop string. So the result does not
+    depend on how the text is divided into pieces.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
@@ -222,6 +223,7 @@ class Completion:
         }
 
     def _speculative_decoding(self) -> Json | None:
+        """vLLM's figures of the drafts; None for plain decoding and before the run's start."""
         if self._started is None:
             return None
         config = SpeculationConfig.from_plain(self._started.config["speculation"])

@@ -122,8 +122,8 @@ def _fields(context: Context, body: Any, prompt: str) -> dict[str, Any]:
 def _refuse_unless_neutral(name: str, value: Any) -> None:
     if name not in NEUTRAL:
         raise ApiError(f"{name} is not a field of this endpoint", param=name)
-    # Types are compared too, since False == 0: `logprobs` 0 requests log-probabilities, false
-    # requests none.
+    # Types are compared too, since False == 0: `logprobs` false requests no log-probabilities, but
+    # 0 requests the log-probabilities of the sampled tokens.
     if not any(
         value == one and isinstance(value, bool) == isinstance(one, bool) for one in NEUTRAL[name]
     ):

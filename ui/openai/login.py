@@ -19,7 +19,8 @@ def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
     if auth is None:
         return ""
     login = _sent_login(request.headers.get("authorization", ""))
-    # Bytes, since compare_digest refuses texts with non-ASCII characters.
+    # compare_digest takes equally long wherever its arguments differ. Bytes, since
+    # compare_digest refuses texts with non-ASCII characters.
     if not secrets.compare_digest(login.encode(), ":".join(auth).encode()):
         message = "log in as on the page: Basic, or Bearer USER:PASSWORD (an OpenAI client's key)"
         raise ApiError(message, 401, "invalid_api_key")

@@ -107,8 +107,8 @@ def _model(context: Context, created: int) -> dict[str, Any]:
 
 @dataclass
 class _Starting:
-    """The number of requests that the worker does not count yet. The number changes only in the
-    event loop, so it needs no lock."""
+    """The number of requests whose prompts are being rendered and tokenized. The worker does not
+    count these requests yet. The number changes only in the event loop, so it needs no lock."""
 
     number: int = 0
 
@@ -182,7 +182,8 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
     seen = 0
     while True:
         done = source.is_done  # read first: if true, the events below include the last event
-        # In a thread, since `events` may block: old events may be only in the log.
+        # In a thread, since `events` may block: a slow client's unread events may be only in the
+        # log.
         for event in await asyncio.to_thread(source.events, seen, source.count):
             seen += 1
             yield event

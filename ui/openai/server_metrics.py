@@ -72,7 +72,8 @@ class _ModelFigures:
 
 @dataclass(slots=True)
 class _LiveRun:
-    """A run that has begun. `last_ms`: the `at_ms` of the latest round with tokens."""
+    """A run that has begun. `last_ms`: the `at_ms` of the latest round with tokens, None before the
+    first."""
 
     figures: _ModelFigures
     queue_ms: float

@@ -2,7 +2,7 @@
 draft, and the tree's depth as the draft's number of tokens.
 
 `num_drafted` of a step is the depth of the verified tree minus `num_cut`, the number of levels past
-the run's last token.
+the run's last token. A round without a tree has no draft.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StepFold:
     """Makes a RoundStep of each completed round of one run."""
 
     def __init__(self) -> None:
-        # Never reset, because each round has a Combined event.
+        # The depth of the round's tree. Never reset, because each round has a Combined event.
         self._depth = 0
 
     def observe(self, event: Event) -> RoundStep | None:

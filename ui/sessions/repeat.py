@@ -70,8 +70,8 @@ def repeat_run(
     for values in board.stream(session, frames()):
         yield [*values, *board.place(session), gr.skip()]
     if session.player is not None and session.player.source.is_done:
-        # Not `gr.skip()`: Gradio would overwrite the last frame's values, perhaps before they are
-        # drawn.
+        # The last frame's values are sent again: with `gr.skip()` in their place, Gradio could drop
+        # the last frame before it is drawn.
         run_id = session.player.source.run_id
         yield [*board.values(session), *board.place(session), run_id]
 

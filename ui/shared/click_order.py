@@ -24,7 +24,7 @@ NUM_KEPT = 16
 
 @dataclass(slots=True)
 class Clicks:
-    """The clicks of one TabSession. Handlers hold `drawing` while they change it.
+    """The clicks of one TabSession. Handlers hold `drawing` while they change the TabSession.
 
     The event data of a click comes from the browser; its `press` is the time of the click by the
     browser's clock. A click without `press`, for example an API client's, counts as the newest."""

@@ -71,7 +71,9 @@ def look_at_study(
     opening: bool = False,
 ) -> list[Any]:
     """The present values of board and pictures; the list and the pictures are skipped if nothing
-    has changed. `opening`: whether the tab is being opened, which may select another study."""
+    has changed. `opening`: whether the tab is being opened. Then the board shows the study that
+    another tab chose, or the study of its kind that is being measured. Else the board keeps what it
+    showed, and an empty board shows the newest study."""
 
     def work() -> None:
         if opening:
@@ -136,6 +138,7 @@ def press_button(
 
 
 def _go_on(studies: Studies, study_id: str) -> None:
+    # No effect, and no error, if the study is running already.
     progress = studies.progress()
     if not (progress.measures(study_id) and progress.state != "stopping"):
         studies.resume(study_id)
@@ -149,8 +152,8 @@ def _answer(
     work: Callable[[], None],
     about: str | None = None,
 ) -> list[Any]:
-    """Calls `work`, then returns the values of board and pictures. `about`: the value of
-    `StudyPlace.trouble_study` after an error."""
+    """Calls `work`, then returns the values of board and pictures. An error is shown in the bar;
+    list and pictures stay. `about`: the value of `StudyPlace.trouble_study` after an error."""
 
     def refusal(message: str) -> list[Any]:
         session.trouble = message
@@ -192,7 +195,8 @@ def _select(session: TabSession, study_id: str) -> None:
 
 
 def past_study_values(session: TabSession, values: Sequence[Any]) -> list[Any]:
-    """`values` of pictures of past runs, stamped like a study's values."""
+    """`values` of the pictures that show `session.study.past`, stamped like a study's values."""
+    # The list has the stamp "0".
     return [_stamp(session, str(i), value) for i, value in enumerate(values, start=1)]
 
 
@@ -256,8 +260,8 @@ def turned_to_past(board: StudyBoard, session: TabSession, studies: Studies) -> 
 
 
 def _listed_ids(board: StudyBoard, session: TabSession, studies: Studies) -> tuple[str, ...]:
-    """The ids of the studies on the list's page, and one more if another page follows. Deselects a
-    deleted study."""
+    """The ids of the studies on the list's page, and one more if another page follows. Deselects
+    the displayed study if it was deleted."""
     place = session.study
     ids = tuple(row.study_id for row in studies.page(board.kind, place.page))
     if place.study_id and place.study_id not in ids:
@@ -270,7 +274,8 @@ def _listed_ids(board: StudyBoard, session: TabSession, studies: Studies) -> tup
 
 
 def _progress_key(study_id: str, progress: Progress) -> tuple[object, ...]:
-    """A value that changes when this study makes progress."""
+    """A value that changes when this study makes progress; constant while the study is not being
+    measured."""
     is_measured = study_id and study_id == progress.study_id
     return (progress.is_active, progress.done) if is_measured else ("at rest",)
 

@@ -24,9 +24,10 @@ class StudyPlace:
     chosen_elsewhere: bool = False
     # The study that the notice (`TabSession.trouble`) is about, and the study's progress when the
     # notice appeared. The notice disappears when the progress changes. After a failed update
-    # `trouble_study` is "": the notice disappears with the next update. With None the notice stays
-    # until the next click.
+    # `trouble_study` is "": the notice disappears with the next update that succeeds. With None the
+    # notice stays until the next click.
     trouble_study: str | None = None
     trouble_state: tuple[object, ...] = ()
-    # The search (PastSearch) for past runs that are shown instead of a study.
+    # The search (PastSearch) for past runs that are shown instead of a study; None if the board
+    # shows a study.
     past: Any = None

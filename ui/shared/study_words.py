@@ -34,6 +34,7 @@ COMING = {
     "prompts": "Press Measure: every prompt runs with the preset and with plain decoding. Each "
     "gets a row: what was accepted, by which drafter, and what it gained.",
 }
+"""What a study of each kind measures and shows; on the board before there is a study."""
 STATES = {
     "running": "Running",
     "waiting": "Waiting: a visitor's run goes first",
@@ -157,9 +158,11 @@ def _other_study_notice(progress: Progress, kind: str) -> dict[str, Any]:
     which = f"Another {KINDS.get(progress.kind, 'study')}"
     parts = [f"{progress.done} of {progress.total}", left_words(progress.remaining_s)]
     counts = ", ".join(part for part in parts if part)
+    # A visitor does not get the id of a study that is another visitor's.
     whose = "" if progress.study_id else ", another visitor's,"
     return {
         "beside": f"{which}{whose} is being measured now: {counts}. One runs at a time.",
+        # The study's id if this tab can show the study, else empty.
         "beside_study": progress.study_id if progress.kind == kind else "",
     }
 

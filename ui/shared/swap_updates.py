@@ -27,8 +27,8 @@ LoadedKey = tuple[int, tuple[str, ...]]
 
 def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
     """The preset after a swap, in place of `chosen`. If no SSM is loaded now, plain decoding
-    replaces a built-in preset. If the first SSMs are loaded now, a drafting preset replaces plain
-    decoding."""
+    replaces a built-in preset. If SSMs are loaded now, but none were `before`, a drafting preset
+    replaces plain decoding. Otherwise `chosen` stays."""
     names = context.drafter_names
     if not names and chosen in PRESETS:
         return PLAIN
@@ -47,9 +47,9 @@ def fields_after_swap(
 ) -> tuple[str, list[Any]]:
     """The preset and every field's update. `before`: the drafters before the swap.
 
-    If the fields have the values of `preset`, `opening_preset` is applied. Otherwise the visitor's
-    values stay, without drafters that are no longer loaded. If no chosen SSM is left, all loaded
-    SSMs are chosen.
+    If the fields have the values of `preset`, the preset that `opening_preset` returns is applied
+    for the loaded models. Otherwise the visitor's values stay, without drafters that are no longer
+    loaded. If no chosen SSM is left, all loaded SSMs are chosen.
     """
     names, drafters_at = context.drafter_names, FIELD_NAMES.index("drafters")
     if preset != OWN and has_preset_values(preset, own, before, values):
@@ -110,6 +110,7 @@ def _update_handler(live: Live, num_outputs: int) -> Callable[..., list[Any]]:
         name, fields = fields_after_swap(context, before, preset, temperature or 0.0, own, values)
         session = live.board.session(request)
         properties: dict[str, Any] = {"interactive": context.chat, "info": chat_words(context.chat)}
+        # An LLM that can chat, but does not by default, keeps the visitor's tick.
         if not context.chat or context.chats_by_default:
             properties["value"] = context.chats_by_default
         chat = gr.Checkbox(**properties)

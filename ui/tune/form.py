@@ -59,6 +59,8 @@ INITIAL_VALUES = MappingProxyType(
         "confidence_threshold": "0.2, 0.4, 0.6",
     }
 )
+"""Initial values of an axis, by field. Each field with typed values needs an entry: without one
+its text box is invisible."""
 INITIAL_AXES = (
     ("speculation_length", "1, 2, 4, 8"),
     (TEMPERATURE, "0, 0.8"),
@@ -196,7 +198,8 @@ def study_request(
 ) -> GridRequest:
     """The study from the `values` of `TuneForm.inputs`. `own`: the visitor's own presets; `live`:
     the values of Live's form. Raises ConfigError."""
-    # Each axis has 3 values, the prompts have 5.
+    # In the order of `TuneForm.inputs`: the base, 3 values of each axis, 5 of the prompts, the
+    # sampling, the repeats.
     base, rest = values[0], list(values[1:])
     axes = axes_of_entries([rest[3 * i : 3 * i + 3] for i in range(AXES)])
     rest = rest[3 * AXES :]
@@ -238,6 +241,7 @@ def grid_study(
     Raises ConfigError."""
     if len(axes) > AXES:
         raise ConfigError.must_be("fields", [axis.field for axis in axes], f"at most {AXES} fields")
+    # With `carry_over` a run would depend on the runs before it.
     base = replace(base, carry_over=False, record_top_k=0)
     measured_grid = grid(base, axes, sampling, (*context.drafter_names, *context.user_drafters))
     study = new_study(
@@ -257,6 +261,7 @@ def grid_study(
 
 
 def _check_used(axis: Axis, configurations: Sequence[Configuration], temperature: float) -> None:
+    """Raises ConfigError for a field that no configuration of the grid uses."""
     idle = [idle_fields(one.speculation.to_plain()).get(axis.field, "") for one in configurations]
     if not all(idle):
         return

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
     """Rows for plain decoding at each temperature, then for each point, then for the refused
-    points (without `refused`: those of `tuned.grid`)."""
+    points. `refused`: all refused points, if known, else those of `tuned.grid` are used."""
     rows = []
     for temperature, row in tuned.plains.items():
         figures = {**_fields(tuned, {TEMPERATURE: temperature}), **_figures(row, None, tuned.over)}
@@ -33,7 +33,7 @@ def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
         figures = _figures(row, tuned.lengths[i], tuned.over)
         rows.append({"configuration": row.name, **_fields(tuned, point), **figures, "found": mark})
     for one in refused or tuned.grid.refused:
-        # All rows must have the same columns.
+        # All rows must have the same columns: the figures of a refused point are None.
         no_figures = dict.fromkeys(_figures(row, None, tuned.over))
         fields = {**_fields(tuned, one.point), **no_figures}
         rows.append({"configuration": one.name, **fields, "found": f"refused: {one.reason}"})

@@ -197,7 +197,8 @@ def point_shown(
 
 
 def request_of_point(studies: Studies, chosen: dict[str, Any]) -> Request:
-    """The chosen point as a request for Live, on the study's first prompt. Raises ConfigError."""
+    """The chosen point as a request for Live: on the study's first prompt, with the seed of its
+    first repeat. Raises ConfigError."""
     if not chosen:
         raise ConfigError.must_be(
             "point", "none", "one of the grid: choose it in a picture or the table"
@@ -205,6 +206,7 @@ def request_of_point(studies: Studies, chosen: dict[str, Any]) -> Request:
     study = studies.open(chosen["study"]).study
     name = grid_of(study).configurations[chosen["point"]].name
     request = study.request(Cell(name, study.prompts[0].id, 0))
+    # The runs of a grid record no probabilities, but Live shows them.
     speculation = replace(request.speculation, record_top_k=RECORD_TOP_K)
     return replace(request, speculation=speculation)
 

@@ -33,7 +33,7 @@ ACCEPTED = GLOSSARY["accepted_per_pass"]
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """`spread`: the kind of interval, in words."""
+    """A figure and its interval, None if unknown. `spread`: the kind of interval, in words."""
 
     value: float | None
     low: float | None
@@ -56,7 +56,8 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
     """The picture of one `measure`, `speed` or `length` (tokens per pass).
 
     Two axes make a map; one axis makes a line, which has no `columns`. `layers`: the values of a
-    third axis. All layers have the same scale, so that they can be compared.
+    third axis. `cells`: measured, waiting or refused points, by `_place`. All layers have the same
+    scale, from `low` to `high`, so that layers can be compared.
     """
     axes = axes_to_draw(tuned.grid)
     figures = [_figure(tuned, i, measure) for i in range(len(tuned.rows))]
@@ -83,8 +84,9 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
 
 
 def _scale(values: list[float], measure: str) -> dict[str, float | None]:
-    # The scale may be wider than the values' range, so that a small difference looks small. Plain
-    # decoding is 1: the middle for ratios up to 2, the lower end for tokens per pass.
+    # The scale may be wider than the values' range, so that a small difference looks small. Speeds
+    # divided by plain decoding's ("x") are shown around 1. Tokens per pass ("length") begin at 1,
+    # plain decoding's value, and tokens per second begin at 0.
     if not values:
         return {"low": None, "high": None}
     distance = max(0.5, *(abs(value - 1) for value in values))
@@ -107,7 +109,7 @@ def _cells(
             "high": figures[i].high,
             "spread": figures[i].spread,
             "runs": tuned.rows[i].cells,
-            # Marks compare speeds.
+            # Marks compare speeds: the picture of tokens per pass has none.
             "mark": _mark(tuned, i) if measure == "speed" else "",
             "found": _mark_words(tuned, i) if measure == "speed" else "",
         }
@@ -130,7 +132,8 @@ def _place(axes: tuple[Axis, ...], point: dict[str, Any]) -> int:
 
 
 def _mark(tuned: Tuned, i: int) -> str:
-    # Each temperature has its own best point; a single point has no rival.
+    """`best`, `near` (within noise of the best) or empty."""
+    # Each temperature has its own best point. The only point at a temperature has no rival.
     if len(tuned.temperatures) > 1 and len(tuned.beside(i)) == 1:
         return ""
     return "best" if i in tuned.bests else "near" if i in tuned.as_good else ""
@@ -142,6 +145,7 @@ def _mark_words(tuned: Tuned, i: int) -> str:
     if not mark:
         return ""
     no_gain = no_gain_words(tuned, next(best for best in tuned.bests if best in tuned.beside(i)))
+    # The star means that the measurements show a gain over plain decoding.
     best_glyph = "▴" if no_gain else "★"
     at = " at its temperature" if len(tuned.temperatures) > 1 else ""
     words = f"highest measured{at}, {no_gain}" if no_gain else f"highest speed-up measured{at}"
@@ -159,6 +163,7 @@ def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
 
 
 def _with_interval(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
+    # The interval of a single group has no width.
     if estimate is None or estimate.groups < 2:
         return _Figure(value, None, None)
     return _Figure(value, estimate.low, estimate.high, spread_words(estimate, over))
@@ -169,8 +174,8 @@ def _with_interval(value: float | None, estimate: Estimate | None, over: str) ->
 
 def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     """The table's value. A row's `point` is the point's index, or a negative number for plain
-    decoding and for refused points. A cell has a text `t` and, for sorting, perhaps a number `v`.
-    """
+    decoding and for refused points. A cell has its text `t`; if rows can be sorted by the cell, it
+    also has a number `v`, by which they are sorted."""
     best = tuned.bests[0] if tuned.bests else None
     heads = [_axis_words(axis) for axis in tuned.grid.axes]
     heads += [SPEED_UP.label, "spread", SPEED.label, LENGTH.label]
@@ -234,7 +239,8 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
 
 
 def _accepted_text(row: ConfigurationRow) -> str:
-    """`2.5 of 2.9`: accepted tokens, and depth of the drafts, per pass."""
+    """`2.5 of 2.9`: accepted tokens, and depth of the drafts, both per pass."""
+    # The mean acceptance length includes the LLM's own token.
     accepted = (row.mean_acceptance_length or 1.0) - 1
     return ACCEPTED.part_text(accepted, row.drafted_per_pass)
 

@@ -109,7 +109,7 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
         lines.append(_best_line(tuned, best, num_done >= len(study)))
         lines += _noise_lines(study, tuned, best)
         lines += _worth_lines(tuned, best)
-    lines = list(dict.fromkeys(lines))  # temperatures may have the same lines
+    lines = list(dict.fromkeys(lines))  # what is true of every temperature is said once
     lines += _alike_lines(tuned)
     lines += _temperature_lines(tuned)
     lines += _same_lines(tuned.rows, num_done >= len(study))
@@ -129,8 +129,11 @@ def no_gain_words(tuned: Tuned, best: int) -> str:
 
 
 def _best_line(tuned: Tuned, best: int, is_complete: bool) -> Line:
+    """The line is `warn` if several samples show no gain over plain decoding, `good` if a gain is
+    shown, else `info`."""
     row, at = tuned.rows[best], _at_words(tuned, best)
     figures = _best_figures(row, tuned.over)
+    # The only point at its temperature has no rival, so the line does not call it the best.
     if at and len(tuned.beside(best)) == 1:
         return Line("info", f"{at[1:2].upper()}{at[2:]}: {figures}")
     known = row.ratio is not None and row.ratio.groups > 1

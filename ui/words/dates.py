@@ -8,8 +8,8 @@ __all__ = ["local_time", "short_time"]
 
 
 def local_time(created_utc: str) -> str:
-    """The local time, to the second, with its offset from UTC. A text that is no ISO 8601 time is
-    returned unchanged."""
+    """The server's local time, to the second, with its offset from UTC. A text that is no ISO 8601
+    time is returned unchanged."""
     try:
         local = datetime.fromisoformat(created_utc).astimezone()
     except ValueError:

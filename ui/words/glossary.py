@@ -11,7 +11,8 @@ __all__ = ["GLOSSARY", "TOKEN_KINDS", "Quantity", "TokenKind"]
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number is shown multiplied by `scale`, with `places` decimals, followed by `sign`."""
+    """`label` and `means` are shown to visitors. A number is shown multiplied by `scale`, with
+    `places` decimals, followed by `sign`."""
 
     label: str
     means: str
@@ -25,7 +26,7 @@ class Quantity:
         return self.label[:1].upper() + self.label[1:]
 
     def text(self, value: float | None) -> str:
-        """`1.20x`, `64 %`; a dash for None."""
+        """`1.20x`, `64 %`; a dash for None, which was not measured."""
         return "–" if value is None else f"{self.scale * value:.{self.places}f}{self.sign}"
 
     def part_text(self, part: float | None, whole: float | None) -> str:

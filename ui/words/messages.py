@@ -61,7 +61,7 @@ def run_lines(
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
         lines.append(Line(kinds.get(answer.kind, "info"), answer.sentence))
     lines += _routing_lines(frame)
-    # The results of a complete run come before its position.
+    # The results of a complete run come before the sentence that the run has ended.
     lines.insert(len(lines) if frame.is_complete else 0, position)
     lines += _final_round_note(frame)
     started = frame.view.started
@@ -81,6 +81,7 @@ def _routing_lines(frame: Frame) -> list[Line]:
 
 
 def _final_round_note(frame: Frame) -> list[Line]:
+    # A completed run that was played at full speed may show a round before its last round.
     rounds, number = frame.view.rounds, frame.selected_round
     is_followed = frame.is_complete and frame.mode == "full" and not frame.pinned
     is_earlier = frame.view.state == "completed" and 0 <= number < len(rounds) - 1
@@ -91,6 +92,8 @@ def _final_round_note(frame: Frame) -> list[Line]:
 
 
 def _notes(frame: Frame) -> list[Line]:
+    """How many earlier notes are left out, then the engine's latest notes up to the displayed
+    position. The note of `_alone_note` is not among them."""
     lines = [
         Line("warn" if is_fault(note) else "info", f"Round {round_.number + 1}: {in_words(note)}.")
         for round_ in frame.view.rounds
@@ -103,7 +106,8 @@ def _notes(frame: Frame) -> list[Line]:
 
 
 def _alone_note(frame: Frame) -> list[Line]:
-    """The note that the pipeline `across` had no other request to overlap with."""
+    """The note that the pipeline `across` had no other request to overlap with; empty if a round
+    has a draft made ahead."""
     rounds = frame.view.rounds
     alone = any(is_alone(note) for round_ in rounds for note in round_.notes)
     has_overlap = any(round_.ahead for round_ in rounds)
@@ -166,10 +170,12 @@ def _state_sentence(frame: Frame) -> str:
 
 
 def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
-    """A line if the run was slower than plain decoding."""
+    """Says that the run was slower than plain decoding, and why; no line if the measurements do not
+    show this."""
     view, stats = frame.view, frame.view.stats
     ratio = baseline.speed_up(stats.tokens_per_second)
-    # A stopped run without repeats has no line: a part does not represent the whole run.
+    # No line while repeats are being measured, or for a stopped run without repeats: a part does
+    # not represent the whole run.
     if frame.measuring or not (baseline.blocks or view.state == "completed"):
         return []
     if not view.drafters or not stats.num_rounds or ratio is None or not is_slower(ratio):

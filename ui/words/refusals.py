@@ -15,9 +15,10 @@ LONG_NUMBER = re.compile(r"(?<![\w.,])\d{5,}(?![\w.,])")
 
 
 def refusal_words(message: str) -> str:
-    """A refusal for visitors: numbers have no quotes, and long numbers after the first colon have
-    commas."""
+    """A refusal for visitors. If the value is a number, its quotes are removed. After the first
+    colon, numbers of five or more digits get commas."""
     if NO_PROMPT.fullmatch(message):
         return "The prompt is empty."
+    # The value before the colon stays as the visitor typed it.
     field_and_value, colon, allowed = QUOTED_NUMBER.sub(r"\1 is \2: ", message).partition(": ")
     return field_and_value + colon + LONG_NUMBER.sub(lambda match: f"{int(match[0]):,}", allowed)

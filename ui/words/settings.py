@@ -60,8 +60,9 @@ def page_preset(name: str, temperature: float) -> SpeculationConfig:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`name`: the preset's name, OWN, or words for settings of another version. `differ`: for OWN,
-    the fields that differ from the defaults, as `field=value`. `sampling`: the sampling parameters
-    in words, first the temperature."""
+    the fields that differ from the defaults, as `field=value`; for `specinfer` with PAGE_NODES, the
+    node budget; otherwise empty. `sampling`: the temperature, then the other sampling parameters
+    that change the probabilities."""
 
     name: str
     differ: tuple[str, ...]
@@ -100,8 +101,8 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
 def _comparable_presets(
     temperature: float, ssms: tuple[str, ...]
 ) -> tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]:
-    """For each preset: the name, `Settings.differ`, and the fields for comparison. Cached, since
-    every frame of a run needs them."""
+    """For each preset, and for `specinfer` with PAGE_NODES: the name, `Settings.differ`, and the
+    fields for comparison. Cached, since every frame of a run needs them."""
     presets = [(name, (), SpeculationConfig.preset(name, temperature)) for name in PRESETS]
     on_page = ("specinfer", (f"{PAGE_NODES} nodes",), page_preset("specinfer", temperature))
     return tuple(
@@ -114,6 +115,7 @@ def settings_line(view: View) -> str:
     if view.started is None:
         return ""
     ssms = [model.name for model in view.started.models if model.role == "ssm"]
+    # As requested: `auto` is not replaced by the value that it resolved to.
     settings = settings_of(view.started.asked, ssms)
     drafters = f"; drafters {', '.join(view.drafters)}" if view.drafters else ""
     words = schedule_words(view.rounds)
@@ -124,7 +126,7 @@ def settings_line(view: View) -> str:
 def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any]:
     """A configuration's fields for comparison: drafters are given by name, `record_top_k` is 0."""
     plain = config.to_plain()
-    plain["record_top_k"] = 0
+    plain["record_top_k"] = 0  # it does not change the text
     groups = {"all": list(ssms), "first": list(ssms[:1])}
     named = [name for drafter in config.drafters for name in groups.get(drafter, [drafter])]
     plain["drafters"] = [name for name in (*ssms, *MODEL_FREE) if name in named]

@@ -28,6 +28,7 @@ FAR_APART = 2.0
 lowest."""
 
 SINGLE = "one sample"
+"""For a speed, or a speed-up, that was measured once."""
 
 DIGITS = 2
 """Decimals of a printed speed-up."""
@@ -38,6 +39,7 @@ def speed_up_words(ratio: Estimate, noun: str = "repeat", against: str = "") -> 
     of the estimate; `against`: words for plain decoding, used for a single sample."""
     if ratio.groups < 2:
         return f"{ratio.value:.2f}x the speed of {against or 'plain decoding'}, {SINGLE}"
+    # A range from the lowest to the highest value (`ends`) is no 95 % interval.
     where = "in" if ratio.ends else "in 95 % of resamples of"
     interval = f"{ratio.low:.2f} to {ratio.high:.2f} {where} {ratio.groups} {noun}s"
     return f"{ratio.value:.2f}x the speed of plain decoding ({interval})"

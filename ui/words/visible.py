@@ -1,4 +1,7 @@
-"""Replaces control, invisible and direction-changing characters of a text by visible signs."""
+"""Replaces control, invisible and direction-changing characters of a text by visible signs.
+
+Otherwise a text of a visitor or of a model could hide or reorder parts of a line of the page.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from types import MappingProxyType
 
 __all__ = ["SIGNS", "visible"]
 
+# Without the joiners U+200C and U+200D, which emoji and several scripts need.
 SIGNS = MappingProxyType(
     {
         "\u00ad": "⟨SHY⟩",
@@ -42,6 +46,7 @@ def _sign(character: str) -> str:
     code = ord(character)
     if character in SIGNS:
         return SIGNS[character]
+    # From U+2400 on, Unicode has a picture of each of these control characters.
     if code < 0x20:
         return chr(0x2400 + code)
     return "␡" if code == 0x7F else f"⟨{code:X}⟩"

@@ -1,4 +1,7 @@
-"""A follower: one rank of an LLM, which repeats the leader's calls on its own shard."""
+"""A follower: one rank of an LLM, which repeats the leader's calls on its own shard.
+
+It ends on EndRank, when the leader's process ends, or on an error, which it reports.
+"""
 
 from __future__ import annotations
 
@@ -180,8 +183,9 @@ def follow() -> int:
 
 
 def _exit_when_stdin_closes() -> None:
-    """Ends this process, even in a collective."""
+    """Ends this process, even in a collective, when the leader's process closes the pipe."""
     sys.stdin.buffer.read()
     # A killed leader cannot remove its temporary folder.
     shutil.rmtree(Path(os.environ[STORE_VARIABLE]).parent, ignore_errors=True)
+    # sys.exit would end only this thread.
     os._exit(0)

@@ -163,7 +163,7 @@ def torch_distributed() -> ModuleType:
 @contextmanager
 def _loopback(*, local: bool) -> Iterator[None]:
     """With `local`, restricts gloo to the loopback interface, since gloo's connections are neither
-    encrypted nor authenticated."""
+    encrypted nor authenticated. No effect if GLOO_SOCKET_IFNAME is set."""
     name, before = "GLOO_SOCKET_IFNAME", os.environ.get("GLOO_SOCKET_IFNAME")
     if local and before is None:
         os.environ[name] = next(n for _, n in socket.if_nameindex() if n.startswith("lo"))

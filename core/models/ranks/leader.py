@@ -42,7 +42,7 @@ from core.models.ranks.sharding import check_split, checked_shard, read_shard
 
 __all__ = ["RankedModel", "load_ranked"]
 
-# Seconds to wait for the followers' reports of a pass.
+# The most seconds to wait for the followers' reports of a pass.
 TRAFFIC_WAIT_S = 0.1
 
 
@@ -158,7 +158,7 @@ class RankedModel(HfModel):
     @contextmanager
     def _on_all_ranks(self) -> Iterator[None]:
         """Ends the followers after an error or interrupt: their KV caches may differ from rank
-        0's."""
+        0's, and later tokens would be wrong."""
         try:
             yield
         except MODEL_FAULTS as error:
@@ -189,7 +189,8 @@ class RankedModel(HfModel):
 
 @dataclass(frozen=True, slots=True)
 class _RankStart:
-    """Starts the ranks and reads the model. `meta`: the undivided module without weights."""
+    """Starts the ranks and reads the model. `meta`: the undivided module without weights.
+    `timeout_s`: see RankGroup."""
 
     source: ModelSource
     config: Any
@@ -264,6 +265,7 @@ def load_ranked(
     """Starts the ranks and loads the LLM.
 
     Raises ConfigError, RankError, ModelLoadError, UnsupportedModelError, and errors of `say`."""
+    # The configuration is checked before any process is started.
     check_split(config, source.title, split)
     meta = module_without_weights(config)
     return RankedModel(_RankStart(source, config, meta, dtype, device, split, say, timeout_s))

@@ -30,7 +30,8 @@ __all__ = [
     "encode",
 ]
 
-# Increment with any change of a struct: fields are sent without names.
+# Increment with any change of a struct: fields are sent without names, and a message of another
+# version would be misread.
 FORMAT = 2
 """Version of these messages; a follower with another version is refused."""
 LONGEST = 1 << 26
@@ -44,7 +45,8 @@ class _RankMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 class LoadShard(_RankMessage, tag="load"):
     """Read this rank's shard. `name`, `local`, `file`: see ModelSource
     (core.models.loading.catalog). `split`, `count`: see RankSplit (core.config.ranks).
-    `timeout_s`: how long a collective waits for other ranks."""
+    `threads`: the most threads of this rank. `timeout_s`: how long a collective waits for other
+    ranks."""
 
     name: str
     local: bool

@@ -63,9 +63,11 @@ class Followers:
         self._socket.router_mandatory = True
         self._folder: Path | None = None  # private to this user; None with ranks elsewhere
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        # By kind, since a PassDone may arrive at any time and must not replace another message.
+        # By rank, the latest message of each kind. A PassDone may arrive at any time, and must not
+        # replace a message of another kind.
         self._replies: dict[int, dict[type, FromFollower]] = {rank: {} for rank in self.ranks}
         self.local = True
+        # If a process cannot be started, the processes started before it are ended.
         with ExitStack() as on_failure:
             on_failure.callback(self.end)
             self._open(split)

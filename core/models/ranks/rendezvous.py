@@ -89,7 +89,7 @@ def env_rendezvous(split: RankSplit | None = None) -> Rendezvous | None:
     # Rank 0 serves the store at this address.
     _check_address(must_be_local=rank == 0)
     where = f"{in_brackets(os.environ['MASTER_ADDR'])}:{port}"
-    # The call below blocks, on rank 0 until all ranks have connected.
+    # The call below blocks: rank 0 waits for all ranks, the other ranks wait for rank 0.
     print(f"rank {rank} of {count} waits at {where}", file=sys.stderr)
     limit = timedelta(seconds=MEETING_S)
     try:
@@ -113,7 +113,8 @@ def _whole_number(variable: str, least: int, most: int | None = None) -> int:
 
 
 def _check_address(*, must_be_local: bool) -> None:
-    """Raises ConfigError for an address at which torch would wait until its timeout."""
+    """Raises ConfigError for a MASTER_ADDR in brackets and, with `must_be_local`, for an address
+    that is not this machine's: torch would wait until its timeout."""
     address = os.environ["MASTER_ADDR"]
     if address.startswith("["):
         raise ConfigError.of("MASTER_ADDR", address, "an IPv6 address without brackets")

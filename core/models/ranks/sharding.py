@@ -1,8 +1,9 @@
 """One rank's shard of an LLM. transformers reads and divides the weights.
 
-Tensor parallel: each rank has the whole embedding, and a part of the attention heads, MLP units and
-LM head's outputs; it runs this project's pass. Pipeline parallel: each rank has some layers, and
-runs transformers' pass.
+Tensor parallel: each rank has the whole embedding and residual stream, and a part of the LM head's
+outputs and of every layer's attention heads and MLP units. It runs this project's pass: an
+all-reduce after each half of a layer adds up the ranks' products. Pipeline parallel: each rank has
+some layers, and runs transformers' pass.
 """
 
 from __future__ import annotations
@@ -103,9 +104,10 @@ def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: Rank
 def checked_shard(
     module: Any, info: ModelInfo, split: RankSplit, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
-    """The shard's HfModel. All ranks must call this function together. `barrier` waits for all
-    ranks. The collectives' timeout does not apply to `barrier`: ranks take different times to read
-    and compile. Raises the errors of `checked_model`."""
+    """The shard's HfModel, after the tree check. All ranks must call this function together, and
+    make the same passes in the same order. `barrier` waits for all ranks. The collectives' timeout
+    does not apply to `barrier`: ranks take different times to read and compile. Raises the errors
+    of `checked_model`."""
     barrier()
     if split.split == "pp":
         stage = module._pp_stage
@@ -121,6 +123,7 @@ def _with_traffic(communicate: Any, group: RankGroup) -> Any:
     def timed_call(*args: Any, **options: Any) -> Any:
         start = time.perf_counter()
         result = exchange(communicate)(*args, **options)
+        # A receive and a broadcast return the tensor; a send takes the tensor and returns None.
         tensors = (result, options.get("tensor"), *args)
         num_bytes = next((part.nbytes for part in tensors if isinstance(part, torch.Tensor)), 0)
         group.count_collective(num_bytes, start)
@@ -132,7 +135,8 @@ def _with_traffic(communicate: Any, group: RankGroup) -> Any:
 def _sharded_model(
     model: HfModel, module: Any, group: RankGroup, barrier: Callable[[], None]
 ) -> HfModel:
-    """This rank's model with this project's pass, after a comparison with transformers' logits."""
+    """This rank's model with this project's pass. Raises UnsupportedModelError if its logits differ
+    too much from the logits of transformers' passes."""
     # The reference is computed first: `_local_weights` replaces the parameters that transformers
     # divided.
     paths = tree_logits(model)
@@ -163,7 +167,7 @@ def _sharded_model(
 
 @torch.no_grad()
 def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
-    """Replaces distributed parameters by plain parameters; returns this rank's weights."""
+    """This rank's weights. Replaces the module's distributed parameters by plain parameters."""
     from torch.distributed.tensor import DTensor
 
     embedding, head = module.get_input_embeddings(), module.get_output_embeddings()
@@ -185,6 +189,7 @@ def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
             f"model {type(module).__name__} has parts that cannot be divided among ranks: without "
             "--llm-ranks it may be allowed"
         )
+    # `lean_weights` reads the numbers of heads of the whole model from the config.
     return replace(
         weights, heads=weights.heads // group.count, kv_heads=weights.kv_heads // group.count
     )
@@ -210,7 +215,8 @@ def _forward(
     group: RankGroup,
     compiled: CompiledForward | None,
 ) -> RankForward:
-    # The compiled pass and LeanForward make different collectives: ranks must run the same pass.
+    """The compiled pass if every rank has one, else LeanForward."""
+    # The two passes make different collectives: ranks with different passes would deadlock.
     num_compiled = group.all_reduce(
         torch.tensor([float(compiled is not None)], device=group.device)
     )

@@ -37,7 +37,8 @@ class SharedMemory:
     """Rank `rank` of `count`; all ranks are given the same `folder`.
 
     In step n a rank writes its tensor into slot n % 2 of its two slots, then n into its counter.
-    Before, the rank waits until all ranks have reached step n - 1: then no rank reads the slot.
+    Before it writes, the rank waits until all ranks have reached step n - 1. Then no rank still
+    reads the slot, which was written in step n - 2.
     """
 
     def __init__(self, folder: Path, rank: int, count: int, timeout_s: float) -> None:
@@ -88,7 +89,8 @@ class SharedMemory:
         self._locks = []
 
     def _write(self, part: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Begins a step; returns the slots of all ranks."""
+        """Begins a step with this rank's tensor. Returns the slots of all ranks, which may not have
+        written them yet."""
         self._await(self._step)
         self._step += 1
         slots = self._slots_of(part)
@@ -102,7 +104,8 @@ class SharedMemory:
         if key not in self._slots:
             # After the counters come the slots of even steps by rank, then the slots of odd steps.
             first = self._count * (PADDING + key[0] * CAPACITY)
-            # Inference tensors could not be written outside inference mode later.
+            # Later passes reuse these tensors: inference tensors could not be written outside
+            # inference mode.
             with torch.inference_mode(mode=False):
                 self._slots[key] = [
                     torch.frombuffer(

@@ -95,6 +95,8 @@ function nothingAhead(value) {
   return value.ended ? "Nothing was drafted ahead in this run." : "Nothing was drafted ahead yet.";
 }
 
+// The last trial's result: whether rounds are faster with drafting ahead. Without a trial, compares
+// the saved drafting time with the wasted drafting time.
 function verdict(value) {
   const trial = last(entries(value.trials));
   if (trial) return ofTrial(trial);
@@ -198,6 +200,8 @@ function noPredictionText({ policy, pipeline, predicts, predicting }) {
 // How the measured time `ms` differs from `all`, the time from the round's first stage to its last.
 const measuredWhat = ({ ms: took, all = 0 }) => (!all || ms(took) === ms(all) ? "" : took > all ? " with the pause before it" : " in its stages");
 
+// Why `ms` and `all` differ, in sentences. `hid`: milliseconds of drafting that another request's
+// pass hid.
 function leftOut(value, { ms: took, hid = 0, all = 0 }) {
   if (all && isNoticeable(took - all, all)) return ` From its first stage to its last it took ${ms(all)}. The measured time also has the host's work since the previous round, and sums overlapping stages.`;
   const parts = [];

@@ -1,4 +1,5 @@
-// Plotly for the charts.
+// Plotly for the charts. Plotly's script is loaded when the first chart is drawn, or earlier if no
+// picture was drawn for a while.
 
 import { h, set } from "./dom.js";
 import { sinceDrawing } from "./frame.js";
@@ -91,7 +92,8 @@ function pressedAt(plot, { clientX, clientY }, onPress) {
   if (x >= 0 && x <= xaxis._length && y >= 0 && y <= yaxis._length) onPress(xaxis.p2d(x));
 }
 
-// Waits until no picture was drawn for QUIET_MS: evaluating Plotly's script blocks the page for a moment.
+// Waits until no picture was drawn for QUIET_MS: evaluating Plotly's script would interrupt a run
+// on the page.
 const QUIET_MS = 2000;
 function whenQuiet(work) {
   const wait = QUIET_MS - sinceDrawing();

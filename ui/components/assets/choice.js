@@ -86,6 +86,7 @@ function candidates(value) {
   };
 }
 
+// `budget`: the resolved node budget and what it prevents; `deep`: how deep drafts can be.
 const bounds = (value) => [value.budget, value.deep].filter(Boolean).join(" ");
 
 const lately = (value) => (value.lately ? `Recently measured: ${amount(TPS, value.lately)} ${SPEED}.` : "");

@@ -35,6 +35,7 @@ export function setText(node, text) {
 
 // Draws one child of `parent` for each item, in the order of `items`, and removes the children with other keys.
 // `cache`: a Map of key -> node that the caller keeps for `parent`.
+// make(item) returns a node, update(node, item) updates the node.
 export function drawKeyed(parent, cache, items, { key, make, update }) {
   const names = new Set();
   let place = parent.firstChild;

@@ -19,7 +19,7 @@ const COPIED = [
   "font-size", "font-weight", "text-anchor", "dominant-baseline", "text-decoration-line", "visibility", "display", "paint-order",
 ];
 
-// Must read the layout before the first await: after that, the caller may change the page again.
+// Must read the layout before the first await: at that point onPaper (save.js) restores the page.
 export async function svgOf(section, root, title, caption = "") {
   const out = s("g");
   const box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
@@ -115,6 +115,7 @@ function stripesOf(node, style, { left, bottom, width }) {
   });
 }
 
+// One <text> for each non-blank line of the browser's layout: SVG text does not wrap.
 function drawText(node, out, box) {
   const style = getComputedStyle(node.parentElement);
   const font = parseFloat(style.fontSize);
@@ -150,6 +151,7 @@ function linesOf(node) {
   const whole = range.getClientRects();
   if (whole.length <= 1) return whole.length ? [{ text, rect: whole[0] }] : [];
   const lines = [];
+  // Character by character: the rectangles of a range do not tell where its text wraps.
   for (let i = 0; i < text.length; i += 1) {
     range.setStart(node, i);
     range.setEnd(node, i + 1);

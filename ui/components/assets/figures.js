@@ -60,6 +60,7 @@ export function create(panel) {
   attach(end, ".ss-race-same", () => (panel.value?.text_why ? card("Why?", [prose(panel.value.text_why)]) : null));
   return {
     draw(value) {
+      // The dock of a run with routing or a vote opens on the pane of the drafters.
       const dock = panel.section.closest(".sp-board")?.querySelector(".sp-dock");
       if (view.value.run !== value.run) dock?.dispatchEvent(new CustomEvent("specscope-run", { detail: value.who ? "who" : "why" }));
       draw(value, view);
@@ -99,13 +100,15 @@ function draw(value, view) {
   drawOffer(view.offer, value.offer);
   view.scores?.draw(value);
   const timed = Object.keys(value.plain_ms ?? {}).length > 0;
-  // The times of a repeat that is not the median would contradict the sentence beside the lanes.
+  // The clock first counts passes if the repeat is not the median: the times of this repeat would
+  // contradict the sentence beside the lanes.
   const first = value.repeat?.number && !value.repeat.median ? "passes" : "ms";
   view.clock.draw({ timed, shown: Boolean(value.run), first });
   view.again.hidden = !value.verdict;
   view.ours.node.hidden = Boolean(value.run) && !value.drafts;
   if (view.frame && value.run !== view.racing) stop(view);
   if (!view.frame) rest(view);
+  // After plain decoding was measured, the race is replayed once.
   if (timed && value.verdict && value.text && value.plain < 0 && view.played !== value.run) {
     view.played = value.run;
     replay(view);
@@ -131,7 +134,8 @@ function drawVerdict(node, words) {
 
 const numbers = (dict, field) => Object.keys(dict ?? {}).sort((a, b) => a - b).map((key) => (field ? dict[key][field] : dict[key]));
 
-// Draws both lanes at the end of the selected round, or of the last round.
+// Draws both lanes at the end of the selected or the last round: at the same pass or, by time, at
+// the same millisecond.
 function rest(view) {
   const { value } = view;
   const ms = numbers(value.rounds, "ms");
@@ -171,6 +175,7 @@ const SHORTEST_S = 3;
 const LONGEST_S = 9;
 const PASSES_A_SECOND = 20;
 
+// There is no replay if the visitor has selected a round or prefers reduced motion.
 function replay(view) {
   stop(view);
   if (view.value.pinned || matchMedia("(prefers-reduced-motion: reduce)").matches) rest(view);

@@ -11,7 +11,8 @@ let flushedAt = -Infinity;
 export const sinceDrawing = () => performance.now() - flushedAt;
 
 // A frame first draws and then calls each settle(), which reads the layout, so that the page is laid out once.
-// A heavy drawing has a frame of its own.
+// Drawings that do not fit into a frame are left for the next frame. A heavy picture, which has a
+// pace, has a frame of its own.
 function inFrame(drawing) {
   if (!queue) {
     queue = [];
@@ -38,6 +39,8 @@ function flush() {
 }
 
 // Returns a function that requests a drawing. `pace`: minimum milliseconds between two drawings of a visible picture.
+// A picture that is scrolled away has UNSEEN_PACE. In a closed tab nothing is drawn until the tab
+// is opened.
 export function scheduler(shell, { pace = 0, settle }, draw) {
   const state = { waiting: false, last: -Infinity, near: true, width: null };
   const run = () => {

@@ -4,7 +4,7 @@ const DURATION = 320;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 // move(from, to, paint) calls paint(places) once a frame until `to` is reached. Places are Maps of key -> {x, y, ...}.
-// A key that is only in `to` starts at its final place.
+// A key that is only in `to` starts at its final place. settle() ends the animation.
 export function glider() {
   let frame = 0;
   const settle = () => cancelAnimationFrame(frame);

@@ -37,7 +37,8 @@ export function create(panel) {
   };
 }
 
-// The menu of the third axis. A layer is one value of that axis.
+// The menu of the third axis. A layer is one value of that axis. Both pictures of a study show the
+// layer chosen in the menu.
 function createLayers(panel) {
   const choice = sharedChoice(panel, "specscope-layer", () => panel.redraw());
   const name = h("span");

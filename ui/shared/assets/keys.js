@@ -50,6 +50,7 @@
       document.documentElement.removeAttribute(opened);
       return event.preventDefault();
     }
+    // On these elements Space keeps its usual meaning: it presses a button or scrolls a region.
     if (event.key === " " && within(PRESSED)) return;
     if (within(TYPING) || (event.key.startsWith("Arrow") && within(ARROWED) && !alone(event.target))) return;
     const name = KEYS[event.key];

@@ -33,9 +33,11 @@ function draw() {
   const look = node("p", "sp-look", node("b", "", "What to look at. "), value.look);
   root.replaceChildren(steps(value), glossary(value.words), title, ...text, look);
   const current = root.querySelector("[aria-current=step]");
+  // The button that had the focus was just replaced.
   if (focused) current?.focus();
   // The lessons' buttons are one line, which may scroll.
   if (current) current.parentElement.scrollLeft = current.getBoundingClientRect().left - current.parentElement.getBoundingClientRect().left - 60;
+  // A new lesson begins at its top, with its own picture in the dock.
   if (root.dataset.at !== String(value.at)) {
     choosePictures(value);
     root.dataset.at = value.at;

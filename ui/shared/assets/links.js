@@ -7,7 +7,8 @@ const initialQuery = new URLSearchParams(location.search);
 // `places`: by tab, the run and place that the tab's scrubber shows.
 const state = { places: {}, lesson: Number(initialQuery.get("lesson")) || 0 };
 // The address is not changed before the run that it names is open (`ready`). `awaited`: the step of the history that
-// Back or Forward has requested and that is not shown yet.
+// Back or Forward has requested. It is awaited until the step is shown, the visitor does something
+// else, or AWAITED_MS have passed.
 // `waits`: the opening run, which the address names, is still being recorded.
 let ready = false, waits = false, timer = 0, awaited = null, awaitTimer = 0;
 const tab = () => (document.querySelector("#tabs [role=tab][aria-selected=true]")?.textContent || "").trim().toLowerCase();
@@ -62,6 +63,8 @@ function update() {
   const name = tab();
   const url = address(name);
   const current = new URL(location.href);
+  // The page still shows the step before Back or Forward. The address of that step must not
+  // replace the requested address.
   if (awaited !== null && step(url) !== awaited) return;
   const moved = awaited === null && step(url) !== step(current);
   awaitNothing();
@@ -133,8 +136,9 @@ const link = (window.specscopeLink = {
   },
   turned: updateSoon,
   lesson(number) { state.lesson = number; updateSoon(); },
-  // A run in the queue has no id yet, so it is no step of the history. The address names a new run at once, so that a
-  // page that is reloaded during the run opens the run.
+  // A tab's scrubber calls `place` whenever it was drawn. A run in the queue has no id yet, so it
+  // is no step of the history. The address names a new run at once, so that a page that is reloaded
+  // during the run opens the run.
   place(name, value) {
     if (!value.run && value.moving && state.places[name]?.run) return;
     const another = value.run !== state.places[name]?.run;

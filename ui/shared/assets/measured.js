@@ -34,6 +34,7 @@ function draw() {
   drawn = signature;
   const focused = root.contains(document.activeElement) ? document.activeElement.dataset.label : undefined;
   build();
+  // The button that had the focus was replaced by a button of the same run.
   [...root.querySelectorAll(".sp-again")].find((one) => one.dataset.label === focused)?.focus();
 }
 function build() {

@@ -35,6 +35,7 @@ function reach() {
   root.tabIndex = root.scrollHeight > root.clientHeight || [...root.children].some(isCut) ? 0 : -1;
 }
 new ResizeObserver(reach).observe(root);  // in a narrower window the same words take more lines
+// With `again`, the lines are requested again while the notice is visible.
 const AGAIN_MS = 2000;
 function update() {
   takeNewest();

@@ -1,4 +1,4 @@
-// The models that can be loaded, as a table.
+// The models that can be loaded, as a table: a body for each offer, a row for each of its models.
 const TABLE_PX = 640;
 const GROUPS = {
   loaded: "Loaded now", bundled: "Bundled", smollm2: "A chat model for a CPU", cached: "In the local Hugging Face cache",
@@ -36,6 +36,7 @@ function badge({ letter, slot }) {
 function pick(label, spoken, what) {
   return button("sp-use", label, () => trigger("select", what), spoken);
 }
+// An offer that does not fit in memory cannot be chosen.
 function markFit(choice, offer) {
   choice.disabled = offer.verdict === "tight";
   if (choice.disabled) choice.title = offer.lack;
