@@ -163,7 +163,7 @@ def wire_past(
     tab: gr.Tab,
     get_drafters: Callable[[], Sequence[str]],
 ) -> None:
-    """Connects the controls."""
+    """Connects the controls. Selecting the tab refills the drafter menu."""
     context = board.context
     outputs = [board.progress, board.studies, table, past.status, past.more_button]
     options: dict[str, Any] = {"concurrency_limit": None, **QUIET}

@@ -30,7 +30,7 @@ class PromptLine:
     """A row of the table. `row.configuration`: the name of the row's settings; `text`: the prompt;
     `detail`: other settings, in words; `against`: the baseline runs, in words, empty without a
     speed-up; `plain`: the number of baseline runs, for rows of past runs; `latest`: the id of the
-    latest run."""
+    latest run, which a click opens."""
 
     row: PromptRow
     text: str
@@ -72,7 +72,7 @@ def of_runs(
 ) -> tuple[PromptLine, ...]:
     """One row for each prompt and settings, grouped by prompt. `runs`: newest first. Runs of plain
     decoding have no rows, but are the baselines of rows with the same prompt and
-    `RowSettings.base`."""
+    `RowSettings.base`. A prompt's domain is the first domain known for any of its runs."""
     groups: dict[str, dict[RowSettings, list[PastRun]]] = {}
     plain: dict[tuple[str, str], list[PastRun]] = {}
     domains: dict[str, str] = {}

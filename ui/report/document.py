@@ -41,8 +41,8 @@ def report_html(
     `events`: all events of one run, from RunStarted on; a run that was cut short may lack its end.
     `baseline`: plain decoding of the same request, for the speed-up; None if it was not measured.
     `regret`: the regret of a routed run; None if it was not counted. `limits`: how much of a long
-    run is kept. `on_progress` is called with the fraction done. Raises ConfigError unless `events`
-    are the events of one run."""
+    run is kept. `on_progress` is called with the fraction done. Equal arguments give equal files.
+    Raises ConfigError unless `events` are the events of one run."""
     recording = record(events, baseline, limits, on_progress, regret)
     view = recording.view
     assert view.started is not None

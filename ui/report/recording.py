@@ -202,7 +202,8 @@ ABSENT = "This round's tree is not in this report, which would be too large with
 
 
 def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
-    """Numbers of the rounds whose trees are stored, and a note if some are left out."""
+    """Numbers of the rounds whose trees are stored, and a note if some are left out. Rounds with
+    more accepted tokens come first, up to `limits.bytes`; at least one round is stored."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(
         tape.round_chains, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True

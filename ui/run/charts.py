@@ -110,7 +110,7 @@ def choice_value(frame: Frame) -> Value:
         "offers": {
             str(i): name for i, name in enumerate(adapting_presets() if policy.always else ())
         },
-        "reason": "" if reason in why else reason,
+        "reason": "" if reason in why else reason,  # not twice
         "next": completed.next_speculation_length if completed else -1,
         "estimates": {
             str(e.length): {

@@ -121,7 +121,8 @@ def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
         route = frozenset(
             one.drafter for one in round_.routing if one.role in ("routed", "explored")
         )
-        # A round without a route of its own gets the previous round's route.
+        # A round without a route of its own gets the previous round's route. Before the first route
+        # it gets all SSMs.
         routes += [route or (routes[-1] if routes else frozenset(hits))] * round_.emitted
     depths = [round_.depth for round_ in view.rounds if round_.depth]
     # `median_high` returns one of the depths, an integer.

@@ -87,7 +87,8 @@ def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
     long per token as plain decoding.
 
     Below 0, plain decoding is faster even without a network. A round with drafts made ahead counts
-    0 for the network, since the round has not waited."""
+    0 for the network, since the round has not waited. None before the first answer, and while the
+    time of plain decoding is unknown."""
     plain_ms = answered[-1][1].plain_ms if answered else 0.0
     if not plain_ms:
         return None

@@ -46,7 +46,8 @@ def race_plain(
 
     If `blocks` is more than 1, plain decoding and the run are repeated in turn, for at most
     `blocks` blocks in MOST_S; the speed is a median. The repeats are not logged; the plain runs of
-    the first block are logged if `log` is set."""
+    the first block are logged if `log` is set. If another run is opened in the session meanwhile,
+    the remaining measurements are dropped."""
     player, session.measuring = session.player, True
     try:
         yield from _run_blocks(hub, session, owner, blocks, log)
@@ -188,7 +189,8 @@ def _run_plain(
     log: bool = True,
 ) -> Iterator[None]:
     """Runs plain decoding, unless this session has its result already; sets `session.plain`.
-    `top_k`: how many alternatives of each token to record, by default the run's own number."""
+    `top_k`: how many alternatives of each token to record, by default the run's own number. Raises
+    ConfigError if plain decoding is running already."""
     if session.plain is not None:
         return
     if session.side is not None:

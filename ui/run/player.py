@@ -131,7 +131,7 @@ class Player:
             self._follow_latest()
 
     def set_pace(self, pace: Pace) -> None:
-        """Change the mode and the speed."""
+        """Change the mode and the speed. The time since the last `advance` is dropped."""
         with self._lock:
             self._pace, self._due_stages, self._clock = pace, 0.0, None
             self._version += 1

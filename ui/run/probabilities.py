@@ -69,7 +69,8 @@ def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
 def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
     if not verify_rule(speculation.get("verify", "")).reads_q:
         return ""
-    # `sampled` draws siblings without replacement.
+    # `sampled` draws siblings without replacement: a later sibling's q is its probability once the
+    # earlier siblings' tokens are excluded.
     is_sampled = speculation.get("draft") == "sampled"
     without = ", without the tokens it drew here before" if is_sampled else ""
     branch = ""

@@ -52,8 +52,8 @@ def llm_of(models: Iterable[ModelInfo]) -> ModelInfo | None:
 
 
 def with_plain_decoding(view: View, record_top_k: int) -> Request:
-    """The view's request as plain decoding. If the run did not complete, the request is for as many
-    tokens as the run wrote, at least one."""
+    """The view's request as plain decoding, with its prompt tokens, sampling and seed. If the run
+    did not complete, the request is for as many tokens as the run wrote, at least one."""
     assert view.started is not None
     request = Request.from_plain(view.started.asked)
     # The run's own seed: its request may have left the seed open.
@@ -149,7 +149,8 @@ def _dispute(view: View, other: View, at: int, names: tuple[str, str]) -> str:
 def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | None:
     """How far apart the two tokens' log p are in `plain`, in nats; None if unknown.
 
-    Above temperature 0 each log p gets the Gumbel noise that both runs share."""
+    Above temperature 0 each log p gets the Gumbel noise G that both runs share: under `match` the
+    LLM takes the arg max of log p + G."""
     if at >= min(len(view.tokens), len(plain.tokens)) or at not in tops:
         return None
     probabilities = dict(zip(tops[at].token_ids, tops[at].probabilities, strict=True))
@@ -201,7 +202,7 @@ def _logp_differences(
         for token_id, probability in zip(
             other_tops[i].token_ids, other_tops[i].probabilities, strict=True
         ):
-            # A bug must not set its own bound.
+            # The disputed tokens do not count: a bug must not set its own bound.
             if i == at and token_id in disputed:
                 continue
             if probability > 0 and by_token.get(token_id, 0.0) > 0:

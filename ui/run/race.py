@@ -44,7 +44,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         "plain": frame.plain_so_far,
         "drafts": bool(view.drafters),
         "verdict": verdict(frame),
-        # A single repeat is too noisy.
+        # No sentence before all repeats are measured: a single repeat is too noisy.
         "speed": "" if frame.measuring else speed_sentence(view, baseline),
         "text": _text_answer(frame),
         "text_why": frame.answer.sentence if frame.answer else "",
@@ -56,7 +56,8 @@ def _lane_times(
     frame: Frame, baseline: Baseline | None
 ) -> tuple[tuple[float, ...], tuple[float, ...], Value]:
     """The ends of the plain passes and of the run's rounds, in milliseconds from the end of the
-    prefill, and the repeat to which these times belong."""
+    prefill, and the repeat (block) to which these times belong: the repeat with the median
+    speed-up."""
     own = round_ends_ms(frame.view)
     # Both lanes are drawn over the same words: plain passes are shown only for equal texts.
     if baseline is None or not baseline.ends or not _is_identical(frame):

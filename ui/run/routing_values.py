@@ -253,7 +253,8 @@ def _verb(word: str, subjects: Sequence[str]) -> str:
 
 
 def _when_scored(view: View, rule: RoutingRule, history: _History, number: int) -> str:
-    """When the scores shown for round `number` (-1: the latest) were measured."""
+    """When the scores shown for round `number` (-1: the latest) were measured. An audition comes
+    before the round that records it."""
     if rule.judges_drafts:
         return "as they were before its drafts and decided which SSMs draft"
     last = max((one for one in history.auditions if number < 0 or one <= number), default=None)

@@ -42,7 +42,7 @@ NOISE = 1.25
 class MeanRound:
     """Mean milliseconds of a round: `ms` in all; `draft` and `hidden`: drafting outside and during
     LLM passes; `verify`: the LLM pass; `plain`: a round of plain decoding, computed from the
-    speed-up."""
+    speed-up, which may be a median of repeats."""
 
     ms: float
     draft: float

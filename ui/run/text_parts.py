@@ -82,7 +82,8 @@ def _best_parts(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int
     came_from: list[list[int]] = []
     for own in shares:
         best = max(range(count), key=lambda i: worth[i])
-        # In a tie drafter i takes over: a change then comes as late as possible, and rounds that
+        # Drafter i either continues, or takes over from the best drafter so far at the cost of
+        # CHANGE. In a tie it takes over: a change then comes as late as possible, and rounds that
         # accepted nothing stay with the previous drafter.
         before = [i if worth[i] > worth[best] - CHANGE else best for i in range(count)]
         worth = [max(worth[i], worth[best] - CHANGE) + own[i] for i in range(count)]

@@ -18,7 +18,8 @@ NOT_OF_THE_ROUND = ("prefill", "ahead")
 
 @dataclass(frozen=True, slots=True)
 class RoundTime:
-    """`ms`: the time of the round's own stages plus `RoundCompleted.between_ms`, minus `hidden_ms`.
+    """`ms`: the time of the round's own stages plus `RoundCompleted.between_ms`, minus `hidden_ms`,
+    which `RoundCompleted.predicted_ms` predicts.
     `hidden_ms`: the round's drafting during the LLM's passes for other requests. `whole_ms`: from
     the start of the first own stage to the end of the last own stage."""
 
@@ -32,7 +33,8 @@ def time_of(event: RoundCompleted) -> RoundTime:
     own = [span for span in event.spans if span.name not in NOT_OF_THE_ROUND]
     if not own:
         return RoundTime()
-    # A draft with `is_certain` ran for `saved_ms` during the LLM's passes for other requests.
+    # A draft with `is_certain` ran for `saved_ms` during the LLM's passes for other requests, and
+    # this round did not wait for that part of the draft.
     hidden = sum(entry.saved_ms for entry in event.ahead if entry.is_certain)
     return RoundTime(
         ms=max(0.0, sum(span.ms for span in own) - hidden + event.between_ms),

@@ -116,7 +116,7 @@ def _pending_node(draft: DraftRecord, j: int, above: int) -> dict[str, Any]:
 
 
 def places(detail: Detail, drafter: str) -> Mapping[int, int]:
-    """Index in the drafter's draft -> node of the combined tree."""
+    """Index in the drafter's draft -> node of the combined tree, by walking both from the root."""
     drafts = detail.drafted.drafts if detail.drafted else ()
     draft = next((one for one in drafts if one.drafter == drafter), None)
     if draft is None or detail.combined is None:
@@ -207,7 +207,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
         dropped = {j for name, j in tree.dropped if name == draft.drafter}
         for j in sorted(dropped):
             parent = draft.parents[j]
-            # Parents come first in a draft.
+            # Parents come first in a draft: `place` has the parent already.
             above = "-1" if parent < 0 else place.get(parent, "-1")
             key = texts.setdefault((above, draft.token_ids[j]), str(len(texts)))
             place[j] = f"d{key}"

@@ -151,6 +151,7 @@ def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
     """The cache's key is the object's `id`, unique while the run's view holds the token."""
     if cache is None:
         return _token(token, "")
+    # The run's view holds the token: its `id` stays unique.
     cached = cache.get(id(token))
     if cached is None:
         cached = cache[id(token)] = _token(token, "")

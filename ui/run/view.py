@@ -242,7 +242,9 @@ class View:
 
 
 def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
-    """The View after `events`, starting from `view`, by default from an empty View."""
+    """The View after `events`, starting from `view`, by default from an empty View. `view` is not
+    changed."""
+    # Tuples that grow with a run are copied once per call: a page may fold hundreds of events.
     run = _ViewBuilder(view or View())
     for event in events:
         run.take(event)

@@ -3,7 +3,10 @@
 Let a be the probability that a drafted token is accepted, given that all tokens before it are
 accepted. Then a draft of k tokens gives 1 + a + ... + a^k tokens a pass (Leviathan et al. 2023,
 equation 1). The round costs k drafting steps, one pass of the LLM, one round trip, and the other
-time of the round. The formula is in ui/components/assets/what_if.js."""
+time of the round. The formula is in ui/components/assets/what_if.js.
+
+The range of a prediction comes from resampled rounds, each resample with the speed-up of one block
+(`Baseline.blocks`)."""
 
 from __future__ import annotations
 

@@ -139,7 +139,9 @@ class TabSession:
     `form`: the request that the form would run now; `sent`: values on their way to the form.
     `side`: a second run for this session, while it runs; `racing`: whether the race shows `side`.
     `trouble` and `doing`: sentences for the visitor. `pace`: how later runs play. `stops`: the
-    browser's count of clicks on Stop."""
+    browser's count of clicks on Stop.
+
+    `Board.once` holds `drawing`, so that quick clicks are answered in order."""
 
     player: Player | None = None
     asked: Request | None = None

@@ -17,7 +17,7 @@ export function createPlayer(recording, onChange) {
     clearTimeout(timer);
     if (at.moving) update({ moving: false });
   };
-  // A slow browser skips stops and keeps the pace.
+  // As many stops as are due: a slow browser skips stops and keeps the pace.
   const tick = () => {
     const elapsed = Math.min(performance.now() - since, 1000);
     const due = Math.floor(elapsed / stopMs());
@@ -42,7 +42,8 @@ export function createPlayer(recording, onChange) {
     update({ moving: true, stop: here < last ? here : 0, round: null, node: null, stage: null });
     wait();
   };
-  // A step to a stop already shown selects a stage, and later rounds stay shown.
+  // A step to a stop already shown selects a stage, and later rounds stay shown. A step past the last stop shown moves there,
+  // without a selection.
   const step = (by) => {
     const target = Math.min(last, place() + by);
     if (target < 1) return;

@@ -34,7 +34,8 @@ export function recordingOf(recording) {
   };
 }
 
-// Every KEEP_EVERY-th value is stored, for moves back.
+// Returns the function from a stop to its values: the previous stop's values with a delta applied. Every KEEP_EVERY-th value is
+// stored, for moves back.
 function basesOf(deltas) {
   const stored = new Map([[-1, {}]]);
   let [at, value] = [-1, {}];
